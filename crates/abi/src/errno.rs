@@ -61,6 +61,7 @@ errors! {
     EMLINK = 31, "too many links";
     EPIPE = 32, "broken pipe";
     ERANGE = 34, "result too large";
+    EDEADLK = 35, "it would wait for itself";
     ENAMETOOLONG = 36, "name too long";
     ENOSYS = 38, "no such system call";
     ENOTEMPTY = 39, "directory not empty";

@@ -335,10 +335,19 @@ pub mod futex {
     pub const REQUEUE: usize = 3;
     /// The same, if the word is the given value.
     pub const CMP_REQUEUE: usize = 4;
+    /// Lock a word that is its owner's id, with priority inheritance, until a deadline in real
+    /// time.
+    pub const LOCK_PI: usize = 6;
+    /// Unlock such a word.
+    pub const UNLOCK_PI: usize = 7;
+    /// Lock such a word if it is free.
+    pub const TRYLOCK_PI: usize = 8;
     /// Wait for a wake with a common bit, until a deadline.
     pub const WAIT_BITSET: usize = 9;
     /// Wake waiters with a common bit.
     pub const WAKE_BITSET: usize = 10;
+    /// As [`LOCK_PI`], until a deadline of the monotonic clock.
+    pub const LOCK_PI2: usize = 13;
     /// Flag: the word is not shared with other processes. No effect: no word is.
     pub const PRIVATE: usize = 128;
     /// Flag: the deadline is in real time.

@@ -22,6 +22,7 @@ pub mod fixed_list;
 pub mod frame_cache;
 pub mod futex;
 pub mod holes;
+pub mod inheritance;
 pub mod interest;
 pub mod kin;
 pub mod levels;

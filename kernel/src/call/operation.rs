@@ -19,6 +19,7 @@ use cops_fallible::{OutOfMemory, try_arc};
 use super::child::ChildWait;
 use super::epoll::EpollWait;
 use super::futex::FutexWait;
+use super::lock::LockWait;
 use super::message::Message;
 use super::path::PathCall;
 use super::poll::PollCall;
@@ -70,6 +71,8 @@ pub enum Operation {
     Sleep { deadline_ticks: u64, timer: Option<Timer> },
     /// Wait on a futex.
     Futex(Box<FutexWait>),
+    /// Wait for a lock with priority inheritance.
+    Lock(Box<LockWait>),
     /// Wait for news of children.
     WaitChild(ChildWait),
     /// Read, write or flush the disk.
@@ -102,6 +105,7 @@ impl Operation {
             Operation::WaitChild(_) => 6,
             Operation::Disk(_) => 7,
             Operation::Futex(_) => 8,
+            Operation::Lock(_) => 13,
             Operation::Poll(_) => 10,
             Operation::Epoll(_) => 11,
             Operation::Turn { .. } => 12,
@@ -147,6 +151,7 @@ impl Operation {
                 (arch::now_ticks() >= *deadline_ticks).then_some(Ok(0))
             }
             Operation::Futex(wait) => wait.attempt(process),
+            Operation::Lock(wait) => wait.attempt(process),
             Operation::WaitChild(wait) => wait.attempt(process.id),
             Operation::Disk(transfer) => transfer.attempt(),
             Operation::Poll(call) => call.attempt(process),
@@ -179,6 +184,7 @@ impl Operation {
                 }
             }
             Operation::Futex(wait) => return wait.insert_waiter(process, waiter),
+            Operation::Lock(wait) => return wait.insert_waiter(process, waiter),
             Operation::Poll(call) => return call.insert_waiter(process, waiter),
             Operation::Epoll(wait) => return wait.insert_waiter(process, waiter),
             Operation::WaitChild(_) => process.child_ended.insert(waiter),
@@ -227,6 +233,7 @@ impl Operation {
         match (&*self, self.file()) {
             (Operation::WaitChild(_), _) => process.child_ended.remove(cell.number(), must_pass_on),
             (Operation::Futex(wait), _) => wait.remove_waiter(process, must_pass_on),
+            (Operation::Lock(wait), _) => wait.remove_waiter(process, must_pass_on),
             (Operation::Epoll(wait), _) => wait.remove_waiter(cell.number(), must_pass_on),
             (Operation::ReadConsole { read }, _) => read.remove_waiter(cell.number()),
             (_, Some((file, waiting))) => file.remove_waiter(waiting, cell.number(), must_pass_on),
@@ -297,6 +304,7 @@ impl Operation {
             | Operation::Sleep { .. }
             | Operation::WaitChild(_)
             | Operation::Futex(_)
+            | Operation::Lock(_)
             | Operation::Poll(_)
             | Operation::Epoll(_)
             | Operation::Disk(_)

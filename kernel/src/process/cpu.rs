@@ -26,6 +26,9 @@ use crate::mm::quota::{Amounts, Charge, Kind};
 use crate::sched::{Account, Client, Entity, RunQueue};
 use crate::trace::Event;
 
+/// Memory for the entry of a thread by its id.
+const NUMBER_BYTES: usize = 48;
+
 /// What others may read and change of a virtual CPU; guarded by its process's lock.
 #[derive(Debug)]
 pub struct CpuStatus {
@@ -111,7 +114,8 @@ impl VirtualCpu {
         thread: Thread,
         signals: CpuSignals,
     ) -> Result<Self, Errno> {
-        let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, size_of::<Self>() as u64);
+        let bytes = size_of::<Self>() + NUMBER_BYTES;
+        let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, bytes as u64);
         let charge = Charge::new(process.family, &amounts)?;
         Self::with_charge(process, index, context, thread, signals, charge)
     }

@@ -13,7 +13,7 @@ use cops_abi::{Errno, Priority};
 use cops_algorithms::cpu_state::{Census, Order};
 use cops_algorithms::levels::LevelCounts;
 use cops_algorithms::slots::{NoSlot, Slots};
-use cops_fallible::List;
+use cops_fallible::{List, Map};
 
 use super::cpu::{CpuEvent, CpuState, CpuStatus, VirtualCpu};
 use super::{ProcessId, WaitStatus, reaper};
@@ -28,6 +28,8 @@ pub(crate) struct Cpus {
     workers: List<Entry>,
     /// Slot `n` is virtual CPU `MAX_CPUS + n`.
     threads: Slots<Entry>,
+    /// The number of each thread in `threads`, by its id.
+    numbers: Map<u32, usize>,
     census: Census,
     /// The levels of the threads with numbers of their own that are active.
     thread_levels: LevelCounts,
@@ -58,6 +60,7 @@ impl Cpus {
             process,
             workers: List::new(),
             threads: Slots::new(),
+            numbers: Map::new(),
             census: Census::new(),
             thread_levels: LevelCounts::new(),
             page,
@@ -132,14 +135,8 @@ impl Cpus {
         {
             return Some(cpu);
         }
-        let mut from = 0;
-        while let Some((slot, (cpu, _))) = self.threads.at_or_after(from) {
-            if is_it(cpu) {
-                return Some(cpu);
-            }
-            from = slot + 1;
-        }
-        None
+        let number = self.numbers.get(&id)?;
+        self.entry(*number).map(|(cpu, _)| cpu)
     }
 
     /// The status of virtual CPU `index`.
@@ -195,9 +192,15 @@ impl Cpus {
         if cpu.index < MAX_CPUS {
             self.workers.try_push((cpu, status))?;
         } else {
-            let level = cpu.as_thread().map(|thread| thread.priority());
-            self.threads.put((cpu, status)).map_err(|_| Errno::ENOMEM)?;
-            self.thread_levels.add(level.unwrap_or(Priority::DEFAULT));
+            let number = cpu.index;
+            let (level, id) =
+                cpu.as_thread().map_or((Priority::DEFAULT, 0), |own| (own.priority(), own.id));
+            self.numbers.try_insert(id, number)?;
+            if self.threads.put((cpu, status)).is_err() {
+                self.numbers.remove(&id);
+                return Err(Errno::ENOMEM);
+            }
+            self.thread_levels.add(level);
         }
         self.census.change(None, CpuState::Runnable);
         Ok(())
@@ -210,7 +213,11 @@ impl Cpus {
 
     /// Removes thread `index`, which has ended, to be dropped without the lock.
     pub fn remove_thread(&mut self, index: usize) -> Option<Entry> {
-        self.threads.take(index.checked_sub(MAX_CPUS)?)
+        let removed = self.threads.take(index.checked_sub(MAX_CPUS)?)?;
+        if let Some(thread) = removed.0.as_thread() {
+            self.numbers.remove(&thread.id);
+        }
+        Some(removed)
     }
 
     /// Applies `event` to virtual CPU `index`. Returns its new state, `None` if the event is not

@@ -295,8 +295,13 @@ impl Process {
         drop(before);
         self.personality.become_other(personality);
         children::has_executed(self.id);
-        if let Some((cpu, _)) = self.cpus.lock().get(0) {
+        let first = self.cpus.lock().get(0).map(|(cpu, _)| cpu.clone());
+        if let Some(cpu) = first {
             cpu.forget_thread();
+            if let Some(thread) = cpu.as_thread() {
+                // It inherits nothing any more.
+                self.set_thread_priority(&cpu, thread.base_priority());
+            }
         }
         begin_page(&self.page, self.ceiling.priority());
     }

@@ -101,7 +101,7 @@ impl Sweeping {
 }
 
 /// The bits of a mutex's word.
-mod word {
+pub(super) mod word {
     /// The id of its owner.
     pub const OWNER: u32 = 0x3fff_ffff;
     /// Its owner has ended without unlocking it.

@@ -13,6 +13,7 @@ mod fork;
 mod futex;
 mod groups;
 mod loader;
+mod locks;
 mod name;
 mod notify;
 mod number;
@@ -58,6 +59,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize
 use cops_abi::page::ProcessPage;
 use cops_abi::{Errno, Priority, layout, note};
 use cops_algorithms::futex::Futexes;
+use cops_algorithms::inheritance::Inheritance;
 use cops_algorithms::priority::AtomicOptionalPriority;
 use cops_fallible::map::Spare;
 use cops_fallible::{try_arc, try_box};
@@ -115,6 +117,8 @@ pub struct Process {
     pub(crate) trace_pages: Option<TracePages>,
     /// Calls that wait on futexes in its own memory.
     own_futexes: Mutex<Futexes>,
+    /// Locks with priority inheritance for which threads wait.
+    locks: Mutex<Inheritance>,
     /// Set when it has started a thread beside its first one.
     has_threads: AtomicBool,
     /// Why virtual CPUs do not enter user mode, for the check at every trap: bits of
@@ -255,6 +259,7 @@ impl Process {
             woken: AtomicU64::new(0),
             interrupt_priority: AtomicOptionalPriority::none(),
             own_futexes: Mutex::new(Futexes::new()),
+            locks: Mutex::new(Inheritance::new()),
             has_threads: AtomicBool::new(false),
             halted: AtomicU8::new(0),
             cpu_count: AtomicUsize::new(0),

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, Ordering::*};
 
 use cops_abi::errno::encode;
 use cops_abi::linux::{self, signal_code};
-use cops_abi::syscall::{self as native, signal};
+use cops_abi::syscall::{self as native, futex, signal};
 use cops_abi::{Errno, layout};
 use cops_algorithms::signals::{
     Action, Decision, Dispositions, Effect, FORCED, Information, Pending, Set, bit, default_effect,
@@ -423,7 +423,13 @@ impl Process {
     ) {
         let call = context.syscall();
         let is_never_repeated = linux::NEVER_REPEATED.contains(&call.number);
-        if action.flags & flags::RESTART != 0 && !is_never_repeated {
+        // A program would take an error for the lock.
+        let is_always_repeated = call.number == native::FUTEX
+            && matches!(
+                call.arguments[1] & !(futex::PRIVATE | futex::CLOCK_REALTIME),
+                futex::LOCK_PI | futex::LOCK_PI2
+            );
+        if is_always_repeated || action.flags & flags::RESTART != 0 && !is_never_repeated {
             context.repeat_syscall();
             return;
         }

@@ -2,7 +2,7 @@
 //! becomes 0 when it ends (decision 27).
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 
 use cops_abi::linux::thread_control::NAME_BYTES;
 use cops_abi::{Errno, Priority};
@@ -31,7 +31,12 @@ static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 pub struct Thread {
     /// Its id.
     pub id: u32,
+    /// The level that it counts as: its own, or the more urgent one that it inherits.
     priority: AtomicPriority,
+    /// Its own level.
+    base: AtomicPriority,
+    /// It is ending, and no thread begins to wait for a lock of it any more.
+    pub(super) has_left_locks: AtomicBool,
     /// Its name, which ends with zeros; empty: that of the program.
     pub name: Mutex<[u8; NAME_BYTES]>,
     /// Address of the word that becomes 0 when the thread ends; 0 if there is none.
@@ -48,7 +53,7 @@ impl Thread {
 
     /// This thread as the first one of process `id`, which executes another program.
     pub(super) fn as_first(&self, id: ProcessId) -> Self {
-        Self::with_id(id, self.priority(), 0)
+        Self::with_id(id, self.base_priority(), 0)
     }
 
     /// Another thread, of this level.
@@ -68,6 +73,8 @@ impl Thread {
         Self {
             id,
             priority: AtomicPriority::new(priority),
+            base: AtomicPriority::new(priority),
+            has_left_locks: AtomicBool::new(false),
             name: Mutex::new([0; NAME_BYTES]),
             clear_at_end: AtomicUsize::new(clear_at_end),
             robust_list: AtomicUsize::new(0),
@@ -81,13 +88,24 @@ impl Thread {
         self.robust_list.store(0, Relaxed);
     }
 
-    /// Its level; not capped.
+    /// The level that it counts as; not capped.
     pub fn priority(&self) -> Priority {
         self.priority.load()
     }
 
-    /// Sets the level and returns the previous one. Called with the process's virtual CPUs locked,
-    /// which count the levels.
+    /// Its own level, without what it inherits; not capped.
+    pub fn base_priority(&self) -> Priority {
+        self.base.load()
+    }
+
+    /// Sets its own level. Called with the locks of the process locked, which then compute what it
+    /// counts as.
+    pub(super) fn set_base_priority(&self, priority: Priority) {
+        self.base.store(priority);
+    }
+
+    /// Sets the level that it counts as, and returns the previous one. Called with the process's
+    /// virtual CPUs locked, which count the levels.
     pub(super) fn set_priority(&self, priority: Priority) -> Priority {
         let before = self.priority();
         self.priority.store(priority);
@@ -121,13 +139,6 @@ impl Process {
     /// The thread with this id, unless it has ended.
     pub fn thread(&self, id: u32) -> Option<Arc<VirtualCpu>> {
         self.cpus.lock().thread(id).cloned()
-    }
-
-    /// Sets the level of `cpu`, a thread of this process.
-    pub fn set_thread_priority(&self, cpu: &VirtualCpu, priority: Priority) {
-        self.cpus.lock().set_thread_priority(cpu, priority);
-        super::RUN_QUEUE.raise(cpu, self.urgency(cpu));
-        self.publish();
     }
 
     /// What is left to do when `thread` ends and its robust mutexes have been released: clears its

@@ -11,9 +11,9 @@ use cops_fallible::try_box;
 use super::arguments::{Arguments, Clock};
 use super::{Reply, submit, time};
 use crate::arch::SyscallFrame;
-use crate::call::{FutexWait, Operation, read_futex};
+use crate::call::{FutexWait, LockWait, Operation, read_futex};
 use crate::process::resumable::{self, Resumable};
-use crate::process::{Sweeping, VirtualCpu, check_futex_address};
+use crate::process::{Outcome, Sweeping, Thread, VirtualCpu, check_futex_address};
 
 /// `futex(address, operation, value, timeout or count, address, value)`.
 ///
@@ -33,7 +33,7 @@ pub fn futex(
     let (value, count) = (args.number(2) as u32, args.number(2) as i32);
     let (command, by_real_time) =
         (operation & !futex::CLOCK_REALTIME, operation & futex::CLOCK_REALTIME != 0);
-    if by_real_time && command != futex::WAIT_BITSET {
+    if by_real_time && !matches!(command, futex::WAIT_BITSET | futex::LOCK_PI2) {
         return Err(Errno::ENOSYS);
     }
     let mask = match command {
@@ -94,8 +94,55 @@ pub fn futex(
             });
             Ok(reply.into())
         }
+        futex::LOCK_PI | futex::LOCK_PI2 => {
+            let clock = if command == futex::LOCK_PI || by_real_time {
+                Clock::Real
+            } else {
+                Clock::Monotonic
+            };
+            let thread = locking_thread(cpu, frame, address)?;
+            let deadline_ticks = match args.optional_structure(3, time::TIMESPEC_BYTES)? {
+                None => None,
+                Some(until) => {
+                    Some(time::deadline_ticks(&cpu.process, clock, TIMER_ABSTIME, until)?)
+                }
+            };
+            // Before anything is allocated for the wait.
+            if cpu.process.try_lock(thread, address, true)? {
+                return Ok(Reply::Done(Ok(0)));
+            }
+            let wait = LockWait::new(&cpu.process, (cpu.index, thread), address, deadline_ticks)?;
+            Ok(submit(cpu, frame, Operation::Lock(try_box(wait)?)))
+        }
+        futex::TRYLOCK_PI => {
+            let thread = locking_thread(cpu, frame, address)?;
+            let is_locked = cpu.process.try_lock(thread, address, false)?;
+            Ok(Reply::Done(if is_locked { Ok(0) } else { Err(Errno::EAGAIN) }))
+        }
+        futex::UNLOCK_PI => {
+            let thread = locking_thread(cpu, frame, address)?;
+            let before = thread.priority();
+            cpu.process.unlock(thread, address)?;
+            // It inherits less: a more urgent thread, perhaps the next owner, takes the hart.
+            let is_lowered = before != thread.priority();
+            Ok(if is_lowered { Reply::Outcome(Outcome::Yield) } else { Reply::Done(Ok(0)) })
+        }
         _ => Err(Errno::ENOSYS),
     }
+}
+
+/// The thread that locks or unlocks the word at `address`. A coroutine has no id for the word.
+///
+/// # Errors
+/// `EINVAL` for a worker and an asynchronous call; those of the address.
+fn locking_thread<'a>(
+    cpu: &'a VirtualCpu,
+    frame: &SyscallFrame,
+    address: usize,
+) -> Result<&'a Thread, Errno> {
+    check_futex_address(address)?;
+    let thread = cpu.as_thread().filter(|_| frame.coroutine == 0);
+    thread.ok_or(Errno::EINVAL)
 }
 
 /// A count, which is a signed word.

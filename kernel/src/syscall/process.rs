@@ -43,6 +43,11 @@ pub fn exit_cpu(cpu: &VirtualCpu, frame: &SyscallFrame, code: u8) -> Reply {
         if released.is_none() {
             return Reply::Again;
         }
+        // Once. Then locks with priority inheritance, robust or not, one in each portion.
+        thread.robust_list.store(0, Relaxed);
+        if cpu.process.leave_a_lock(cpu) {
+            return Reply::Again;
+        }
         cpu.process.clear_at_end(thread);
     }
     cpu.process.end_cpu(cpu, code);
@@ -58,8 +63,11 @@ pub fn start_thread(
 ) -> CallResult {
     mm::admit()?;
     let process = &cpu.process;
-    // It begins with the level of its creator.
-    let priority = process.current_priority(cpu);
+    // It begins with the level of its creator, but inherits nothing.
+    let priority = match cpu.as_thread() {
+        Some(thread) => process.ceiling.cap(thread.base_priority()),
+        None => process.current_priority(cpu),
+    };
     let thread = Thread::new(priority, request.clear_at_end);
     let id = thread.id;
     // Before it runs. As on Linux, a bad address does not prevent the start.

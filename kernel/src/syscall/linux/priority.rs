@@ -49,7 +49,7 @@ fn named(cpu: &Arc<VirtualCpu>, id: usize) -> Result<Arc<VirtualCpu>, Errno> {
 }
 
 fn level_of(cpu: &VirtualCpu) -> Result<i64, Errno> {
-    Ok(thread_of(cpu)?.priority().level().into())
+    Ok(thread_of(cpu)?.base_priority().level().into())
 }
 
 fn set_level(cpu: &VirtualCpu, level: i64) {

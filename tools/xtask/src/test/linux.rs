@@ -41,7 +41,7 @@ const SERVED: &str = "served";
 const RUST: &str = "event-loop";
 const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 
-const TESTS: [Test; 26] = [
+const TESTS: [Test; 28] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -148,6 +148,24 @@ const TESTS: [Test; 26] = [
         harts: ONE,
         status: 0,
         last_line: "priorities are in order",
+        message: "",
+    },
+    Test {
+        name: "inherit: an inversion that is removed, chains of locks",
+        program: "inherit",
+        arguments: &["one"],
+        harts: ONE,
+        status: 0,
+        last_line: "inheritance is in order",
+        message: "",
+    },
+    Test {
+        name: "inherit: locks, deadlocks, owners that end",
+        program: "inherit",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "inheritance is in order",
         message: "",
     },
     leave("the first thread ends first", &["main-first"], 5, "the other thread", ""),
