@@ -13,8 +13,9 @@ use super::{Process, Thread};
 use crate::mm::UserRange;
 use crate::sched::wake_by_number;
 
-/// Number of waiters that one portion visits. To wake one takes some 1,000 instructions.
-const PORTION_WAITERS: usize = 16;
+/// Number of waiters that one portion visits. To wake one takes some 1,000 instructions, and to
+/// move one among thousands some 3,500.
+const PORTION_WAITERS: usize = 10;
 
 /// Number of mutexes that one portion releases. Each takes four accesses to the thread's memory.
 const PORTION_MUTEXES: usize = 4;
