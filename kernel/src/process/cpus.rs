@@ -208,7 +208,12 @@ impl Cpus {
 
     /// Removes one, to be dropped without the lock. Called by the reaper.
     pub fn pop(&mut self) -> Option<Entry> {
-        self.threads.pop().or_else(|| self.workers.pop())
+        let Some(entry) = self.threads.pop() else { return self.workers.pop() };
+        if let Some(thread) = entry.0.as_thread() {
+            // One by one: the whole map, freed at once, would be a long portion.
+            self.numbers.remove(&thread.id);
+        }
+        Some(entry)
     }
 
     /// Removes thread `index`, which has ended, to be dropped without the lock.

@@ -30,6 +30,8 @@ use crate::process::{Process, ProcessId, Target};
 
 /// Number of buffers of `readv` and its relatives that one call may use.
 const BUFFERS_EXAMINED: usize = 32;
+/// Number of buffers of which the addresses are copied at once.
+const BUFFERS_COPIED: usize = 64;
 
 /// The arguments of one call, numbered from 0 as the registers `a0` to `a5`.
 ///
@@ -303,9 +305,9 @@ impl<'a> Arguments<'a> {
         }
         let nothing = UserRange::new(0, 0).ok_or(Errno::EFAULT)?;
         let (mut ranges, mut total) = (FixedList::new(nothing), 0_usize);
-        let mut bytes = [0; EACH_BYTES * BUFFERS_EXAMINED];
-        for first in (0..count).step_by(BUFFERS_EXAMINED) {
-            let part = &mut bytes[..(count - first).min(BUFFERS_EXAMINED) * EACH_BYTES];
+        let mut bytes = [0; EACH_BYTES * BUFFERS_COPIED];
+        for first in (0..count).step_by(BUFFERS_COPIED) {
+            let part = &mut bytes[..(count - first).min(BUFFERS_COPIED) * EACH_BYTES];
             let at = address.checked_add(first * EACH_BYTES).ok_or(Errno::EFAULT)?;
             self.process
                 .space
