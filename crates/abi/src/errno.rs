@@ -88,6 +88,7 @@ errors! {
     EALREADY = 114, "already in progress";
     EINPROGRESS = 115, "in progress";
     ECANCELED = 125, "cancelled";
+    ERESTARTSYS = 512, "to be made again: no program sees this";
 }
 
 impl core::fmt::Display for Errno {

@@ -60,6 +60,8 @@ pub mod ioctl {
     pub const SET_TERMINAL_AND_WAIT: usize = 0x5403;
     /// See [`SET_TERMINAL`].
     pub const SET_TERMINAL_AND_FLUSH: usize = 0x5404;
+    /// Makes the terminal that of the caller's session.
+    pub const TAKE_TERMINAL: usize = 0x540e;
     /// Gets the terminal's foreground process group.
     pub const GET_FOREGROUND: usize = 0x540f;
     /// Sets the terminal's foreground process group.
@@ -68,6 +70,10 @@ pub mod ioctl {
     pub const GET_WINDOW_SIZE: usize = 0x5413;
     /// Gets the number of bytes that can be read at once, of 32 bits.
     pub const UNREAD_BYTES: usize = 0x541b;
+    /// Makes the terminal of the caller's session free.
+    pub const LEAVE_TERMINAL: usize = 0x5422;
+    /// Gets the terminal's session.
+    pub const GET_SESSION: usize = 0x5429;
     /// Sets or clears non-blocking mode, by a number of 32 bits.
     pub const SET_NON_BLOCKING: usize = 0x5421;
     /// Clears the descriptor's flag for `exec`.
@@ -86,6 +92,12 @@ pub mod terminal {
     pub const SIGNALS: u32 = 1;
     /// Local flag: input is echoed.
     pub const ECHO: u32 = 8;
+    /// Local flag: the key of a signal does not drop what was typed before it.
+    pub const NO_FLUSH: u32 = 0o200;
+    /// Local flag: a write of a process in the background stops it.
+    pub const STOP_WRITERS: u32 = 0o400;
+    /// Input flag: a carriage return is read as a new line.
+    pub const RETURN_IS_NEWLINE: u32 = 0o400;
 }
 
 /// Flags of the calls with names that end with `at`.

@@ -208,10 +208,10 @@ numbers! {
     /// `refill_ring()`: moves results that found the ring full into it. Returns how many still
     /// wait.
     COPS_REFILL_RING = 4100;
-    /// `spawn_process(path, argv, ceiling, console, envp) -> pid`. `path` ends with NUL; `argv`,
+    /// `spawn_process(path, argv, ceiling, options, envp) -> pid`. `path` ends with NUL; `argv`,
     /// and `envp` unless it is 0, are null-terminated arrays of NUL-terminated strings. `ceiling`:
-    /// 0 for the caller's, or the child's ceiling plus 1. `console`: 0, or the [`console_mode`]
-    /// plus 1 with which the child gets the console before it starts.
+    /// 0 for the caller's, or the child's ceiling plus 1. `options`: 0, or the address of
+    /// [`SpawnOptions`].
     COPS_SPAWN_PROCESS = 4101;
     /// `statistics(*mut Statistics, bytes) -> bytes`: see [`crate::statistics`].
     COPS_STATISTICS = 4102;
@@ -247,9 +247,10 @@ numbers! {
     /// previous `fail_allocation` still had to count, which is 0 if its allocation has failed. For
     /// tests only: `ENOSYS` without the boot argument `fail-allocation=on`.
     COPS_FAIL_ALLOCATION = 4130;
-    /// `console(pid or 0, mode)`: gives the console's input to the caller (0) or to a child of it,
-    /// in the given [`console_mode`].
-    COPS_CONSOLE = 4136;
+    /// `ignore_signals(set) -> previous set`: the process ignores these signals from now on, and no
+    /// others. Bit `n - 1` is for signal `n`; `SIGKILL` and `SIGSTOP` cannot be ignored, and bit 63
+    /// is not returned.
+    COPS_IGNORE_SIGNALS = 4136;
 }
 
 /// The name of a call; `None` for a number that the kernel does not know.
@@ -288,14 +289,45 @@ pub const ARGUMENT_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of arguments.
 pub const ARGUMENTS_MAX: usize = 256;
 
-/// How the foreground process reads from the console: bits of the second argument of `console`.
-pub mod console_mode {
-    /// The kernel edits and echoes lines, and a read returns at most one line. Without this bit,
-    /// bytes are read as they are typed.
-    pub const LINES: usize = 1;
-    /// Ctrl-C is not input: it is reported to the process that handed the console over.
-    pub const INTERRUPT: usize = 2;
+/// The files and the group of a new process, for `spawn_process`: six words of 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct SpawnOptions {
+    /// The caller's descriptors that become the child's 0, 1 and 2, or [`Self::CONSOLE`].
+    pub files: [i32; 3],
+    /// The child's group: 0 for a new one, or [`Self::SAME_GROUP`].
+    pub group: i32,
+    /// Whether that group, which must be given, gets into the foreground of the terminal before the
+    /// child starts: 0 or 1.
+    pub foreground: u32,
+    /// The terminal's local flags then: of `CANONICAL`, `ECHO` and `SIGNALS`; everything else has
+    /// its usual setting.
+    pub local: u32,
 }
+
+impl SpawnOptions {
+    /// The console, opened anew.
+    pub const CONSOLE: i32 = -1;
+    /// The caller's group.
+    pub const SAME_GROUP: i32 = -1;
+    /// Size in bytes.
+    pub const BYTES: usize = size_of::<Self>();
+
+    /// The options in these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        let (words, _) = bytes.as_chunks();
+        let word = |index: usize| words.get(index).map_or(0, |word| u32::from_le_bytes(*word));
+        Self {
+            files: [0, 1, 2].map(|index| word(index) as i32),
+            group: word(3) as i32,
+            foreground: word(4),
+            local: word(5),
+        }
+    }
+}
+
+const _: () = assert!(SpawnOptions::BYTES == 24);
 
 /// Flags of `clone`. The low byte is the signal that the parent gets when the child ends; it must
 /// be [`signal::SIGCHLD`].

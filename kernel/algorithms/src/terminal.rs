@@ -1,86 +1,153 @@
-//! The console's input: which process may read it, and in which form.
+//! The console's input: which processes may read it, in which form, and which keys are signals.
 //!
-//! Processes that share the console have *seats* on a small stack. The topmost seat belongs to the
-//! foreground process, which alone reads what is typed. A process on the stack hands the console to
-//! a child by putting the child on top. It gets the console back as soon as the child leaves, or
-//! when it asks for it. While the stack is empty, the console is *shared*: every process may read,
-//! and bytes are read unchanged.
+//! The terminal belongs to at most one *session*, and the session's leader has taken it. One process
+//! group of that session is in the *foreground*: its members read what is typed, and get the signals of
+//! keys such as Ctrl-C. While the terminal belongs to no session it is *free*: every process may
+//! read, and has the bytes as they were typed unless it asks for something else.
 //!
 //! Line editing and echo happen when bytes are *read*, not when they arrive. So input that is typed
-//! ahead is processed in the mode of the process that finally reads it. The one exception is
-//! Ctrl-C, which takes effect on arrival.
+//! ahead is processed with the settings of the process that finally reads it. The one exception are
+//! the keys of signals, which take effect on arrival.
 
-use cops_abi::file::terminal::{BYTES, CANONICAL, ECHO, SIGNALS};
+use cops_abi::file::terminal::{
+    BYTES, CANONICAL, ECHO, NO_FLUSH, RETURN_IS_NEWLINE, SIGNALS, STOP_WRITERS,
+};
+use cops_abi::syscall::signal::{SIGINT, SIGQUIT, SIGTSTP};
 
 use super::ring::Ring;
+use super::signals::{Set, bit};
 
-/// The mode in which the foreground process gets its input: a set of bits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Mode(pub u8);
+/// Linux's `struct termios`: four words of flags, the line discipline, 19 characters. All of it is
+/// kept as a program has set it; what has an effect is named in docs/abi.md.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings(pub [u8; BYTES]);
 
-impl Mode {
-    /// Input is edited and echoed, and read in whole lines.
-    pub const LINES: Mode = Mode(1);
-    /// Ctrl-C is not input: it is reported to the process that handed the console over.
-    pub const INTERRUPT: Mode = Mode(2);
+/// Where the characters begin.
+const CHARACTERS_AT: usize = 17;
 
-    /// Whether all bits of `other` are set.
-    #[must_use]
-    pub const fn has(self, other: Mode) -> bool {
-        self.0 & other.0 == other.0
-    }
+/// Places of characters.
+mod place {
+    pub const INTERRUPT: usize = 0;
+    pub const QUIT: usize = 1;
+    pub const ERASE: usize = 2;
+    pub const KILL: usize = 3;
+    pub const END: usize = 4;
+    pub const TIME: usize = 5;
+    pub const MINIMUM: usize = 6;
+    pub const SUSPEND: usize = 10;
+}
 
-    /// Linux's `struct termios` for this mode. What does not exist here has its usual value.
-    #[must_use]
-    pub fn settings(self) -> [u8; BYTES] {
-        // Carriage return becomes a new line; a new line is printed as both; 8 bits.
-        const INPUT: u32 = 0o400;
+impl Settings {
+    /// Those of a free terminal: bytes as they are typed.
+    pub const PLAIN: Settings = Settings::new(0, 0);
+    /// Those of a terminal that a session has just taken: lines are edited and echoed, and keys
+    /// are signals.
+    pub const USUAL: Settings = {
+        /// Deleted characters disappear, control characters are echoed as `^X`.
+        const ECHO_DETAILS: u32 = 0o5060;
+        Settings::new(RETURN_IS_NEWLINE, CANONICAL | ECHO | SIGNALS | ECHO_DETAILS)
+    };
+
+    const fn new(input: u32, local: u32) -> Self {
+        /// A new line is printed as carriage return and new line; 8 bits.
         const OUTPUT: u32 = 5;
         const CONTROL: u32 = 0o277;
-        /// Interrupt, quit, erase, kill, end of input; no time; one character.
-        const CHARACTERS: [u8; 7] = [CONTROL_C, 0x1c, DELETE, CONTROL_U, CONTROL_D, 0, 1];
-        let mut local = 0;
-        if self.has(Mode::LINES) {
-            local |= CANONICAL | ECHO;
-        }
-        if self.has(Mode::INTERRUPT) {
-            local |= SIGNALS;
-        }
+        /// A read waits for one character; a character of 0 is switched off.
+        const CHARACTERS: [(usize, u8); 7] = [
+            (place::INTERRUPT, 3),
+            (place::QUIT, 0x1c),
+            (place::ERASE, DELETE),
+            (place::KILL, 0x15),
+            (place::END, 4),
+            (place::MINIMUM, 1),
+            (place::SUSPEND, 0x1a),
+        ];
         let mut bytes = [0; BYTES];
-        let words = bytes.as_chunks_mut().0.iter_mut();
-        for (place, word) in words.zip([INPUT, OUTPUT, CONTROL, local]) {
-            *place = word.to_le_bytes();
+        let words = [input, OUTPUT, CONTROL, local];
+        let mut index = 0;
+        while index < 16 {
+            bytes[index] = words[index / 4].to_le_bytes()[index % 4];
+            index += 1;
         }
-        bytes[CHARACTERS_AT..CHARACTERS_AT + CHARACTERS.len()].copy_from_slice(&CHARACTERS);
-        bytes
+        let mut index = 0;
+        while index < CHARACTERS.len() {
+            bytes[CHARACTERS_AT + CHARACTERS[index].0] = CHARACTERS[index].1;
+            index += 1;
+        }
+        Self(bytes)
     }
 
-    /// The mode that a `struct termios` asks for.
+    fn word(&self, index: usize) -> u32 {
+        let word = self.0.as_chunks().0.get(index);
+        word.map_or(0, |word| u32::from_le_bytes(*word))
+    }
+
+    /// Whether one of these local flags is set.
     #[must_use]
-    pub fn of_settings(settings: &[u8; BYTES]) -> Self {
-        let [_, _, _, local] = [0, 4, 8, 12].map(|at| {
-            settings
-                .get(at..)
-                .and_then(<[u8]>::first_chunk)
-                .map_or(0, |word| u32::from_le_bytes(*word))
-        });
-        let lines = if local & CANONICAL != 0 { Mode::LINES.0 } else { 0 };
-        let interrupt = if local & SIGNALS != 0 { Mode::INTERRUPT.0 } else { 0 };
-        Mode(lines | interrupt)
+    pub fn has(&self, local: u32) -> bool {
+        self.word(3) & local != 0
+    }
+
+    /// These settings with `local` as their flags of editing, echo and signals.
+    #[must_use]
+    pub fn with_local(mut self, local: u32) -> Self {
+        let others = self.word(3) & !(CANONICAL | ECHO | SIGNALS);
+        self.0[12..16].copy_from_slice(&(others | local).to_le_bytes());
+        self
+    }
+
+    fn character(&self, place: usize) -> u8 {
+        self.0.get(CHARACTERS_AT + place).copied().unwrap_or(0)
+    }
+
+    /// Whether the character in this place is `byte`, and not switched off.
+    fn is(&self, place: usize, byte: u8) -> bool {
+        byte != 0 && self.character(place) == byte
+    }
+
+    /// The signal of this key.
+    fn signal(&self, byte: u8) -> Option<u8> {
+        if !self.has(SIGNALS) {
+            return None;
+        }
+        let keys = [(place::INTERRUPT, SIGINT), (place::QUIT, SIGQUIT), (place::SUSPEND, SIGTSTP)];
+        keys.into_iter().find(|&(place, _)| self.is(place, byte)).map(|(_, signal)| signal)
     }
 }
 
-/// The reason why the console was not handed over.
+/// The place of a process among others: what counts for its use of the terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// The caller has no seat.
-    NoSeat,
-    /// All [`SEATS`] are occupied.
-    NoRoom,
+pub struct Party {
+    /// Its session.
+    pub session: u32,
+    /// Its process group.
+    pub group: u32,
 }
 
-/// Maximum number of processes on the stack.
-pub const SEATS: usize = 16;
+/// What a process may do with the terminal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Read, and change settings.
+    Granted,
+    /// Nothing until its group is in the foreground.
+    Background,
+    /// Nothing: the terminal belongs to another session.
+    Foreign,
+}
+
+/// Signals of keys, for a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keyed {
+    /// The group.
+    pub group: u32,
+    /// The signals.
+    pub signals: Set,
+}
+
+/// The reason why a session did not get the terminal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken;
+
 /// Maximum number of bytes that wait for a reader.
 pub const INPUT_BYTES: usize = 4096;
 /// Maximum length of a line in bytes. Further bytes are rejected with a bell.
@@ -93,31 +160,16 @@ const ECHO_GROWTH: usize = 6;
 /// Maximum size of the echo of one call of [`Terminal::read`], in bytes.
 pub const ECHO_BYTES: usize = STEP_BYTES * ECHO_GROWTH;
 
-/// Where the characters begin in a `struct termios`.
-const CHARACTERS_AT: usize = 17;
-
-const CONTROL_C: u8 = 3;
-const CONTROL_D: u8 = 4;
 const BELL: u8 = 7;
 const BACKSPACE: u8 = 8;
-const CONTROL_U: u8 = 0x15;
 const DELETE: u8 = 0x7f;
-
-#[derive(Clone, Copy, Default)]
-struct Seat {
-    process: u32,
-    mode: Mode,
-    /// Ctrl-C was typed while the process on the seat above had the console; this process has not
-    /// yet read an interrupt for it.
-    interrupted: bool,
-}
 
 /// The result of [`Terminal::read`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Read {
     /// That many bytes were read; 0 at the end of the input.
     Bytes(usize),
-    /// No input: wait for input or for [`Terminal::may_read`] to change.
+    /// No input: wait for input.
     Nothing,
     /// No complete line yet, but there is input that this call did not process: call again.
     Again,
@@ -160,8 +212,11 @@ impl Default for Echo {
 
 /// The state of the console's input.
 pub struct Terminal {
-    seats: [Seat; SEATS],
-    seated: usize,
+    /// The session that it belongs to; 0: it is free.
+    session: u32,
+    /// The group in the foreground; 0: none.
+    foreground: u32,
+    settings: Settings,
     /// Input as it arrived.
     input: Ring<INPUT_BYTES>,
     /// The line that is being edited, or, once it is complete, being read.
@@ -179,13 +234,13 @@ impl Default for Terminal {
 }
 
 impl Terminal {
-    /// A console that is shared and has no input yet.
+    /// A terminal that is free and has no input yet.
     #[must_use]
     pub const fn new() -> Self {
-        const FREE: Seat = Seat { process: 0, mode: Mode(0), interrupted: false };
         Self {
-            seats: [FREE; SEATS],
-            seated: 0,
+            session: 0,
+            foreground: 0,
+            settings: Settings::PLAIN,
             input: Ring::new(),
             line: [0; LINE_BYTES],
             length: 0,
@@ -194,11 +249,98 @@ impl Terminal {
         }
     }
 
-    /// The mode in which `process` reads: that of its seat, or bytes as they were typed.
+    /// The session that it belongs to; 0 if it is free.
     #[must_use]
-    pub fn mode(&self, process: u32) -> Mode {
-        let own = self.seats[..self.seated].iter().find(|seat| seat.process == process);
-        own.map_or(Mode::default(), |seat| seat.mode)
+    pub fn session(&self) -> u32 {
+        self.session
+    }
+
+    /// The group in the foreground; 0 if there is none.
+    #[must_use]
+    pub fn foreground(&self) -> u32 {
+        self.foreground
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What a process may do.
+    #[must_use]
+    pub fn access(&self, party: Party) -> Access {
+        if self.session == 0 {
+            Access::Granted
+        } else if self.session != party.session {
+            Access::Foreign
+        } else if self.foreground == party.group || self.foreground == 0 {
+            Access::Granted
+        } else {
+            Access::Background
+        }
+    }
+
+    /// Gives the terminal to a session, with the leader's group in the foreground.
+    ///
+    /// # Errors
+    /// [`Taken`] if it belongs to another one.
+    pub fn begin_session(&mut self, leader: Party) -> Result<(), Taken> {
+        if self.session == leader.session {
+            return Ok(());
+        }
+        if self.session != 0 {
+            return Err(Taken);
+        }
+        (self.session, self.foreground) = (leader.session, leader.group);
+        self.settings = Settings::USUAL;
+        Ok(())
+    }
+
+    /// Makes the terminal free if it belongs to this session. Returns the group that was in the
+    /// foreground. The input stays, for the next reader.
+    pub fn end_session(&mut self, session: u32) -> Option<u32> {
+        if self.session == 0 || self.session != session {
+            return None;
+        }
+        let group = self.foreground;
+        (self.session, self.foreground, self.settings) = (0, 0, Settings::PLAIN);
+        Some(group)
+    }
+
+    /// Changes the group in the foreground, and the settings. Returns the signals of keys that were
+    /// typed ahead: they are for this group, as if they had been typed now.
+    pub fn change(
+        &mut self,
+        foreground: u32,
+        settings: Settings,
+        echo: &mut Echo,
+    ) -> Option<Keyed> {
+        (self.foreground, self.settings) = (foreground, settings);
+        if self.foreground == 0 || !settings.has(SIGNALS) || settings.has(NO_FLUSH) {
+            return None;
+        }
+        let (mut signals, mut end) = (0, 0);
+        for (place, byte) in self.input.iter().enumerate() {
+            if let Some(signal) = settings.signal(byte) {
+                if signals & bit(signal) == 0 {
+                    self.show(byte, echo);
+                }
+                (signals, end) = (signals | bit(signal), place + 1);
+            }
+        }
+        if end == 0 {
+            return None;
+        }
+        self.input.skip(end);
+        self.drop_line();
+        Some(Keyed { group: foreground, signals })
+    }
+
+    /// Drops all input.
+    pub fn flush(&mut self) {
+        self.input.skip(INPUT_BYTES);
+        self.drop_line();
     }
 
     /// Free space for bytes that arrive.
@@ -208,14 +350,20 @@ impl Terminal {
     }
 
     /// Takes a byte that has arrived. The byte is lost if there is no [`Terminal::room`]. Returns
-    /// whether it was an interrupt, for which a process lower on the stack may be waiting.
-    pub fn arrive(&mut self, byte: u8) -> bool {
-        if byte == CONTROL_C && self.takes_interrupts() {
-            self.interrupt(INPUT_BYTES);
-            return true;
+    /// the signal that it is for the foreground; then it is no input, and what was typed before it
+    /// is dropped.
+    pub fn arrive(&mut self, byte: u8, echo: &mut Echo) -> Option<Keyed> {
+        if self.foreground != 0
+            && let Some(signal) = self.settings.signal(byte)
+        {
+            if !self.settings.has(NO_FLUSH) {
+                self.flush();
+            }
+            self.show(byte, echo);
+            return Some(Keyed { group: self.foreground, signals: bit(signal) });
         }
         self.input.push(byte);
-        false
+        None
     }
 
     /// The input has ended: no more bytes will arrive.
@@ -223,173 +371,74 @@ impl Terminal {
         self.has_ended = true;
     }
 
-    /// Whether `process` gets what is typed.
+    /// Whether a write of a process in the background stops it.
     #[must_use]
-    pub fn may_read(&self, process: u32) -> bool {
-        self.top().is_none_or(|seat| seat.process == process)
-    }
-
-    /// Hands the console to process `to` in `mode`, at the request of `caller`; `to` may be
-    /// `caller` itself. Seats above the caller's are removed. While the console is shared, only
-    /// process `founder` may take it.
-    ///
-    /// # Errors
-    /// See [`Refusal`]; nothing has changed.
-    pub fn hand_over(
-        &mut self,
-        caller: u32,
-        founder: u32,
-        to: u32,
-        mode: Mode,
-    ) -> Result<(), Refusal> {
-        let place = match self.seats[..self.seated].iter().position(|seat| seat.process == caller) {
-            Some(place) => place,
-            None if self.seated == 0 && caller == founder => 0,
-            None => return Err(Refusal::NoSeat),
-        };
-        if to != caller && place + 1 >= SEATS {
-            return Err(Refusal::NoRoom);
-        }
-        let before = self.top().map(|seat| seat.process);
-        if self.seated == 0 {
-            self.seats[0] = Seat { process: caller, ..Seat::default() };
-        }
-        if to == caller {
-            self.seats[place].mode = mode;
-            self.seats[place].interrupted = false;
-            self.seated = place + 1;
-        } else {
-            self.seats[place + 1] = Seat { process: to, mode, interrupted: false };
-            self.seated = place + 2;
-        }
-        self.top_changed(before);
-        Ok(())
-    }
-
-    /// Removes `process`, which has ended or no longer uses the console. If it was in the
-    /// foreground, the process on the seat below is, with its earlier mode. Returns whether
-    /// anything has changed.
-    pub fn remove(&mut self, process: u32) -> bool {
-        let Some(place) = self.seats[..self.seated].iter().position(|seat| seat.process == process)
-        else {
-            return false;
-        };
-        let before = self.top().map(|seat| seat.process);
-        self.seats.copy_within(place + 1..self.seated, place);
-        self.seated -= 1;
-        if let Some(top) = self.seated.checked_sub(1) {
-            self.seats[top].interrupted = false;
-        }
-        self.top_changed(before);
-        true
+    pub fn stops_writers(&self) -> bool {
+        self.session != 0 && self.settings.has(STOP_WRITERS)
     }
 
     /// What [`Self::read`] would return now, with [`Read::Bytes`] for any number of bytes. Edits
     /// and echoes as a read does, but leaves the line.
-    pub fn look(&mut self, process: u32, echo: &mut Echo) -> Read {
-        let has_bytes = self.length > 0 || self.has_ended || self.input.room() < INPUT_BYTES;
-        match self.top() {
-            Some(top) if top.process == process && top.mode.has(Mode::LINES) => {
-                self.complete_line(echo).map_or_else(|other| other, Read::Bytes)
-            }
-            Some(top) if top.process != process => {
-                let own = self.seats[..self.seated].iter().find(|seat| seat.process == process);
-                if own.is_some_and(|seat| seat.interrupted) {
-                    Read::Bytes(1)
-                } else {
-                    Read::Nothing
-                }
-            }
-            _ if has_bytes => Read::Bytes(1),
-            _ => Read::Nothing,
+    pub fn look(&mut self, echo: &mut Echo) -> Read {
+        if self.settings.has(CANONICAL) {
+            return self.complete_line(echo).map_or_else(|other| other, Read::Bytes);
         }
+        let has_bytes = self.length > 0 || self.has_ended || self.input.room() < INPUT_BYTES;
+        if has_bytes { Read::Bytes(1) } else { Read::Nothing }
     }
 
-    /// Reads for `process`. The echo is written to `echo`, which must be empty.
-    pub fn read(&mut self, process: u32, into: &mut [u8], echo: &mut Echo) -> Read {
+    /// Reads for a process that may. The echo is written to `echo`, which must be empty.
+    pub fn read(&mut self, into: &mut [u8], echo: &mut Echo) -> Read {
         if into.is_empty() {
             return Read::Bytes(0);
         }
-        let Some(top) = self.top() else { return self.read_bytes(into) };
-        if top.process == process {
-            return if top.mode.has(Mode::LINES) {
-                self.read_line(into, echo)
-            } else {
-                self.read_bytes(into)
+        if self.settings.has(CANONICAL) {
+            return match self.complete_line(echo) {
+                Ok(read) => Read::Bytes(self.read_part(read, into)),
+                Err(other) => other,
             };
         }
-        let lower = self.seats[..self.seated].iter_mut().find(|seat| seat.process == process);
-        match lower {
-            Some(seat) if seat.interrupted => {
-                seat.interrupted = false;
-                into[0] = CONTROL_C;
-                Read::Bytes(1)
-            }
-            _ => Read::Nothing,
-        }
-    }
-
-    fn top(&self) -> Option<Seat> {
-        self.seated.checked_sub(1).and_then(|top| self.seats.get(top)).copied()
-    }
-
-    /// Whether Ctrl-C is reported to the process below the foreground process.
-    fn takes_interrupts(&self) -> bool {
-        self.seated >= 2 && self.top().is_some_and(|top| top.mode.has(Mode::INTERRUPT))
-    }
-
-    /// Handles Ctrl-C: drops the oldest `count` bytes of input, and marks the process below as
-    /// interrupted.
-    fn interrupt(&mut self, count: usize) {
-        self.input.skip(count);
-        self.drop_line();
-        if let Some(below) = self.seated.checked_sub(2) {
-            self.seats[below].interrupted = true;
-        }
-    }
-
-    /// Called after each change of the seats.
-    fn top_changed(&mut self, before: Option<u32>) {
-        if self.top().map(|seat| seat.process) == before {
-            return;
-        }
-        // An unfinished line belonged to the previous foreground process.
-        if before.is_some() {
-            self.drop_line();
-        }
-        // A Ctrl-C that was typed before the console was handed over is for the new foreground
-        // process too.
-        if self.takes_interrupts()
-            && let Some(count) = self.input.length_through(CONTROL_C)
-        {
-            self.interrupt(count);
-        }
+        self.read_bytes(into, echo)
     }
 
     fn drop_line(&mut self) {
         (self.length, self.read) = (0, None);
     }
 
-    fn read_bytes(&mut self, into: &mut [u8]) -> Read {
+    fn read_bytes(&mut self, into: &mut [u8], echo: &mut Echo) -> Read {
         // First the rest of the line that was edited or read before the mode changed.
         if self.length > 0 {
             let count = self.read_part(self.read.unwrap_or(0), into);
             return Read::Bytes(count);
         }
         let mut count = 0;
-        while let Some(place) = into.get_mut(count)
+        let limit = if self.settings.has(ECHO) { STEP_BYTES } else { usize::MAX };
+        while count < limit
+            && let Some(place) = into.get_mut(count)
             && let Some(byte) = self.input.pop()
         {
-            *place = byte;
+            *place = self.translate(byte);
             count += 1;
+            self.show(*place, echo);
         }
-        if count > 0 || self.has_ended { Read::Bytes(count) } else { Read::Nothing }
+        // With a minimum of 0 and no time, a read does not wait.
+        let settings = &self.settings;
+        let waits = settings.character(place::MINIMUM) > 0 || settings.character(place::TIME) > 0;
+        if count > 0 || self.has_ended || !waits { Read::Bytes(count) } else { Read::Nothing }
     }
 
-    fn read_line(&mut self, into: &mut [u8], echo: &mut Echo) -> Read {
-        match self.complete_line(echo) {
-            Ok(read) => Read::Bytes(self.read_part(read, into)),
-            Err(other) => other,
+    /// The byte that is read where `byte` was typed.
+    fn translate(&self, byte: u8) -> u8 {
+        let is_newline = byte == b'\r' && self.settings.word(0) & RETURN_IS_NEWLINE != 0;
+        if is_newline { b'\n' } else { byte }
+    }
+
+    /// Echoes a byte of the input.
+    fn show(&self, byte: u8, echo: &mut Echo) {
+        match byte {
+            _ if !self.settings.has(ECHO) => {}
+            b'\t' | b'\n' | b' '..=b'~' | 0x80.. => echo.put(&[byte]),
+            control => echo.put(&[b'^', control ^ 0x40]),
         }
     }
 
@@ -422,36 +471,27 @@ impl Terminal {
     }
 
     fn edit(&mut self, byte: u8, echo: &mut Echo) {
-        match byte {
-            b'\r' | b'\n' => {
-                echo.put(b"\n");
-                // There is always room, because other bytes leave one byte free.
-                self.line[self.length] = b'\n';
-                self.length += 1;
-                self.read = Some(0);
-            }
-            // No process gave the console to this one, so none can be told: Ctrl-C is an empty
-            // line.
-            CONTROL_C => {
-                echo.put(b"^C\n");
-                self.line[0] = b'\n';
-                (self.length, self.read) = (1, Some(0));
-            }
-            CONTROL_D => self.read = Some(0),
-            CONTROL_U => {
-                echo.put(b"^U\n");
-                self.length = 0;
-            }
-            BACKSPACE | DELETE => self.erase(echo),
-            _ if self.length + 1 >= LINE_BYTES => echo.put(&[BELL]),
-            byte => {
-                self.line[self.length] = byte;
-                self.length += 1;
-                match byte {
-                    b'\t' | b' '.. => echo.put(&[byte]),
-                    control => echo.put(&[b'^', control + b'@']),
-                }
-            }
+        let settings = self.settings;
+        if settings.is(place::END, byte) {
+            self.read = Some(0);
+        } else if settings.is(place::KILL, byte) {
+            self.show(byte, echo);
+            self.show(b'\n', echo);
+            self.length = 0;
+        } else if settings.is(place::ERASE, byte) || byte == BACKSPACE {
+            self.erase(echo);
+        } else if byte == b'\n' || byte == b'\r' {
+            self.show(b'\n', echo);
+            // There is always room, because other bytes leave one byte free.
+            self.line[self.length] = b'\n';
+            self.length += 1;
+            self.read = Some(0);
+        } else if self.length + 1 >= LINE_BYTES {
+            echo.put(&[BELL]);
+        } else {
+            self.line[self.length] = byte;
+            self.length += 1;
+            self.show(byte, echo);
         }
     }
 
@@ -461,7 +501,11 @@ impl Terminal {
         while start > 0 && self.line[start] & 0xc0 == 0x80 {
             start -= 1;
         }
-        let shown = if self.line[start] < b' ' && self.line[start] != b'\t' { 2 } else { 1 };
+        let shown = match self.line[start] {
+            _ if !self.settings.has(ECHO) => 0,
+            b'\t' | b' '..=b'~' | 0x80.. => 1,
+            _ => 2,
+        };
         self.length = start;
         for _ in 0..shown {
             echo.put(b"\x08 \x08");

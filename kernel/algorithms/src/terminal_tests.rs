@@ -1,29 +1,40 @@
 extern crate std;
 use super::*;
+use cops_abi::file::terminal::{CANONICAL as LINES, SIGNALS as KEYS};
 use std::string::String;
 use std::vec::Vec;
 
-const SHELL: u32 = 1;
-const CHILD: u32 = 7;
-const OTHER: u32 = 9;
-const EDITED: Mode = Mode(Mode::LINES.0 | Mode::INTERRUPT.0);
+const SHELL: Party = Party { session: 1, group: 1 };
+const JOB: Party = Party { session: 1, group: 7 };
+const OTHER: Party = Party { session: 9, group: 9 };
 
-fn typed(terminal: &mut Terminal, text: &str) {
-    for byte in text.bytes() {
-        terminal.arrive(byte);
-    }
+/// Types, and returns the signals and what is echoed for them at once.
+fn typed(terminal: &mut Terminal, text: &str) -> (Vec<Keyed>, String) {
+    let mut echo = Echo::new();
+    let keyed = text.bytes().filter_map(|byte| terminal.arrive(byte, &mut echo)).collect();
+    (keyed, String::from_utf8_lossy(echo.bytes()).into())
 }
 
-/// What `process` reads now; `None` if it has to wait.
-fn read(terminal: &mut Terminal, process: u32) -> Option<String> {
-    read_with_echo(terminal, process).0
+/// Changes foreground and settings, and expects that the signals are echoed if anything is.
+fn change(terminal: &mut Terminal, foreground: u32, settings: Settings) -> Option<Keyed> {
+    let mut echo = Echo::new();
+    let keyed = terminal.change(foreground, settings, &mut echo);
+    let signals = keyed.map_or(0, |keyed| keyed.signals.count_ones() as usize);
+    let shown = if settings.has(ECHO) { 2 * signals } else { 0 };
+    assert!(echo.bytes().len() == shown || settings.0[17..] != Settings::USUAL.0[17..]);
+    keyed
 }
 
-fn read_with_echo(terminal: &mut Terminal, process: u32) -> (Option<String>, String) {
+/// What is read now; `None` if the reader has to wait.
+fn read(terminal: &mut Terminal) -> Option<String> {
+    read_with_echo(terminal).0
+}
+
+fn read_with_echo(terminal: &mut Terminal) -> (Option<String>, String) {
     let mut shown = Vec::new();
     loop {
         let (mut bytes, mut echo) = ([0; 300], Echo::new());
-        let read = terminal.read(process, &mut bytes, &mut echo);
+        let read = terminal.read(&mut bytes, &mut echo);
         shown.extend_from_slice(echo.bytes());
         let found = match read {
             Read::Bytes(count) => Some(String::from_utf8(bytes[..count].to_vec()).unwrap()),
@@ -34,51 +45,154 @@ fn read_with_echo(terminal: &mut Terminal, process: u32) -> (Option<String>, Str
     }
 }
 
-fn with_shell() -> Terminal {
+/// A terminal of a session, with the usual settings and the shell's group in the foreground.
+fn edited() -> Terminal {
     let mut terminal = Terminal::new();
-    terminal.hand_over(SHELL, SHELL, SHELL, Mode::LINES).unwrap();
+    terminal.begin_session(SHELL).unwrap();
     terminal
 }
 
-fn with_child() -> Terminal {
-    let mut terminal = with_shell();
-    terminal.hand_over(SHELL, SHELL, CHILD, EDITED).unwrap();
-    terminal
+fn with_local(local: u32) -> Settings {
+    Settings::USUAL.with_local(local)
+}
+
+fn keyed(group: u32, signals: &[u8]) -> Keyed {
+    Keyed { group, signals: signals.iter().fold(0, |set, &signal| set | bit(signal)) }
 }
 
 #[test]
-fn a_shared_console_passes_bytes_to_every_reader() {
+fn a_free_terminal_passes_bytes_to_every_reader() {
     let mut terminal = Terminal::new();
-    typed(&mut terminal, "a\x03\r");
-    assert_eq!(read(&mut terminal, OTHER).unwrap(), "a\x03\r");
-    assert_eq!(read(&mut terminal, SHELL), None);
+    assert_eq!(typed(&mut terminal, "a\x03\x1a\r"), (Vec::new(), String::new()));
+    assert_eq!(terminal.access(OTHER), Access::Granted);
+    assert_eq!(read_with_echo(&mut terminal), (Some("a\x03\x1a\r".into()), String::new()));
+    assert_eq!(read(&mut terminal), None);
     terminal.end_input();
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "");
+    assert_eq!(read(&mut terminal).unwrap(), "");
+    // Also if it is asked for signals: there is no group for them.
+    let mut terminal = Terminal::new();
+    assert_eq!(change(&mut terminal, 0, with_local(KEYS)), None);
+    assert_eq!(typed(&mut terminal, "\x03").0, []);
+    assert_eq!(read(&mut terminal).unwrap(), "\x03");
 }
 
 #[test]
-fn only_the_foreground_reads() {
-    let mut terminal = with_child();
-    typed(&mut terminal, "/bin/cat\n");
-    assert_eq!(read(&mut terminal, SHELL), None);
-    assert_eq!(read(&mut terminal, OTHER), None);
-    assert_eq!(read(&mut terminal, CHILD).unwrap(), "/bin/cat\n");
-    assert!(terminal.remove(CHILD));
-    assert!(!terminal.remove(CHILD));
-    typed(&mut terminal, "ls\n");
-    assert_eq!(read(&mut terminal, CHILD), None);
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "ls\n");
+fn it_belongs_to_one_session_and_its_foreground_reads() {
+    let mut terminal = edited();
+    assert_eq!((terminal.session(), terminal.foreground()), (1, 1));
+    assert_eq!(terminal.begin_session(SHELL), Ok(()));
+    assert_eq!(terminal.begin_session(OTHER), Err(Taken));
+    let access = |terminal: &Terminal| [SHELL, JOB, OTHER].map(|party| terminal.access(party));
+    use Access::{Background, Foreign, Granted};
+    assert_eq!(access(&terminal), [Granted, Background, Foreign]);
+    change(&mut terminal, JOB.group, Settings::USUAL);
+    assert_eq!(access(&terminal), [Background, Granted, Foreign]);
+    assert_eq!((terminal.end_session(9), terminal.end_session(0)), (None, None));
+    assert_eq!(terminal.end_session(1), Some(JOB.group));
+    assert_eq!(access(&terminal), [Granted; 3]);
+    assert_eq!(*terminal.settings(), Settings::PLAIN);
+    assert_eq!(terminal.end_session(1), None);
+    assert_eq!(terminal.begin_session(OTHER), Ok(()));
+    assert_eq!(access(&terminal), [Foreign, Foreign, Granted]);
 }
 
 #[test]
-fn one_read_takes_one_line_and_what_follows_is_for_the_next_reader() {
-    let mut terminal = with_shell();
-    typed(&mut terminal, "cat\nfirst\nsecond\n");
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "cat\n");
-    terminal.hand_over(SHELL, SHELL, CHILD, EDITED).unwrap();
-    assert_eq!(read(&mut terminal, CHILD).unwrap(), "first\n");
-    terminal.remove(CHILD);
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "second\n");
+fn what_follows_a_line_is_for_the_next_reader_and_its_settings() {
+    let mut terminal = edited();
+    typed(&mut terminal, "cat\nfirst\na\x08b");
+    assert_eq!(read(&mut terminal).unwrap(), "cat\n");
+    change(&mut terminal, JOB.group, Settings::USUAL);
+    assert_eq!(read(&mut terminal).unwrap(), "first\n");
+    change(&mut terminal, SHELL.group, with_local(0));
+    assert_eq!(read_with_echo(&mut terminal), (Some("a\x08b".into()), String::new()));
+}
+
+#[test]
+fn keys_are_signals_for_the_foreground() {
+    for (key, signal, shown) in [("\x03", 2, "^C"), ("\x1c", 3, "^\\"), ("\x1a", 20, "^Z")] {
+        let mut terminal = edited();
+        change(&mut terminal, JOB.group, Settings::USUAL);
+        typed(&mut terminal, "ab");
+        assert_eq!(read(&mut terminal), None);
+        let text = std::format!("c{key}x\n");
+        let signals = std::vec![keyed(JOB.group, &[signal])];
+        assert_eq!(typed(&mut terminal, &text), (signals, shown.into()));
+        // Input before the key is dropped; input after it is kept.
+        assert_eq!(read(&mut terminal).unwrap(), "x\n");
+    }
+}
+
+#[test]
+fn keys_are_input_without_their_flag_and_without_their_character() {
+    let mut terminal = edited();
+    change(&mut terminal, SHELL.group, with_local(LINES));
+    assert_eq!(typed(&mut terminal, "\x03\x1a\n").0, []);
+    assert_eq!(read(&mut terminal).unwrap(), "\x03\x1a\n");
+    let mut settings = with_local(KEYS);
+    settings.0[CHARACTERS_AT] = 0;
+    settings.0[CHARACTERS_AT + 10] = b'z';
+    change(&mut terminal, SHELL.group, settings);
+    assert_eq!(typed(&mut terminal, "\0\x03z").0, [keyed(1, &[20])]);
+    settings.0[12] |= NO_FLUSH as u8;
+    change(&mut terminal, SHELL.group, settings);
+    assert_eq!(typed(&mut terminal, "azb").0, [keyed(1, &[20])]);
+    assert_eq!(read(&mut terminal).unwrap(), "ab");
+}
+
+#[test]
+fn keys_typed_ahead_are_for_the_next_foreground() {
+    let mut terminal = edited();
+    change(&mut terminal, SHELL.group, with_local(0));
+    typed(&mut terminal, "x\x03y\x1az\x03jobs\n");
+    assert_eq!(change(&mut terminal, SHELL.group, with_local(LINES)), None);
+    assert_eq!(change(&mut terminal, JOB.group, Settings::USUAL), Some(keyed(7, &[2, 20])));
+    assert_eq!(read(&mut terminal).unwrap(), "jobs\n");
+    assert_eq!(change(&mut terminal, SHELL.group, Settings::USUAL), None);
+}
+
+#[test]
+fn settings_are_kept_and_have_their_effects() {
+    let mut terminal = edited();
+    let mut settings = with_local(LINES);
+    settings.0[35] = 77;
+    change(&mut terminal, SHELL.group, settings);
+    assert_eq!(*terminal.settings(), settings);
+    // No echo.
+    typed(&mut terminal, "secrex\x7ft\n");
+    assert_eq!(read_with_echo(&mut terminal), (Some("secret\n".into()), String::new()));
+    // Echo without lines, and carriage return as newline.
+    change(&mut terminal, SHELL.group, with_local(ECHO));
+    typed(&mut terminal, "a\r\x01");
+    assert_eq!(read_with_echo(&mut terminal), (Some("a\n\x01".into()), "a\n^A".into()));
+    // A read of at least 0 bytes does not wait.
+    let mut settings = with_local(0);
+    settings.0[CHARACTERS_AT + 6] = 0;
+    change(&mut terminal, SHELL.group, settings);
+    assert_eq!(read(&mut terminal).unwrap(), "");
+    assert!(!terminal.stops_writers());
+    settings.0[13] |= 1;
+    change(&mut terminal, SHELL.group, settings);
+    assert!(terminal.stops_writers());
+    typed(&mut terminal, "abc");
+    terminal.flush();
+    assert_eq!(terminal.room(), INPUT_BYTES);
+    // Characters of Linux, for those that programs look up.
+    assert_eq!(Settings::USUAL.0[17..28], [3, 0x1c, 0x7f, 0x15, 4, 0, 1, 0, 0, 0, 0x1a]);
+}
+
+#[test]
+fn a_look_promises_what_a_read_finds() {
+    let mut terminal = edited();
+    let look = |terminal: &mut Terminal| terminal.look(&mut Echo::new());
+    typed(&mut terminal, "ab");
+    assert_eq!(look(&mut terminal), Read::Nothing);
+    typed(&mut terminal, "\n");
+    assert!(matches!(look(&mut terminal), Read::Bytes(_)));
+    assert_eq!(read(&mut terminal).unwrap(), "ab\n");
+    change(&mut terminal, SHELL.group, with_local(0));
+    assert_eq!(look(&mut terminal), Read::Nothing);
+    typed(&mut terminal, "a");
+    assert_eq!(look(&mut terminal), Read::Bytes(1));
 }
 
 #[test]
@@ -89,185 +203,85 @@ fn lines_are_edited_and_echoed() {
         ("é\x08e\n", "e\n", "é\x08 \x08e\n"),
         ("\x08\n", "\n", "\n"),
         ("ab\x15c\n", "c\n", "ab^U\nc\n"),
-        ("ab\x03", "\n", "ab^C\n"),
         ("a\x1b\x08b\n", "ab\n", "a^[\x08 \x08\x08 \x08b\n"),
         ("ab\x04", "ab", "ab"),
         ("\x04", "", ""),
     ] {
-        let mut terminal = with_shell();
+        let mut terminal = edited();
         typed(&mut terminal, keys);
-        assert_eq!(
-            read_with_echo(&mut terminal, SHELL),
-            (Some(line.into()), shown.into()),
-            "typed {keys:?}"
-        );
+        let found = read_with_echo(&mut terminal);
+        assert_eq!(found, (Some(line.into()), shown.into()), "typed {keys:?}");
     }
 }
 
 #[test]
 fn a_line_longer_than_the_buffer_of_its_reader_is_read_in_parts() {
-    let mut terminal = with_shell();
+    let mut terminal = edited();
     typed(&mut terminal, "abcdef\n");
     let mut parts = Vec::new();
     for _ in 0..3 {
         let mut bytes = [0; 3];
-        let Read::Bytes(count) = terminal.read(SHELL, &mut bytes, &mut Echo::new()) else {
-            panic!()
-        };
+        let Read::Bytes(count) = terminal.read(&mut bytes, &mut Echo::new()) else { panic!() };
         parts.push(bytes[..count].to_vec());
     }
     assert_eq!(parts.concat(), b"abcdef\n");
-    assert_eq!(read(&mut terminal, SHELL), None);
+    assert_eq!(read(&mut terminal), None);
 }
 
 #[test]
 fn the_line_has_a_limit_and_still_ends() {
-    let mut terminal = with_shell();
+    let mut terminal = edited();
     for _ in 0..LINE_BYTES + 10 {
-        terminal.arrive(b'x');
+        typed(&mut terminal, "x");
     }
-    terminal.arrive(b'\n');
-    let (_, shown) = read_with_echo(&mut terminal, SHELL);
+    typed(&mut terminal, "\n");
+    let (_, shown) = read_with_echo(&mut terminal);
     assert_eq!(shown.matches('\x07').count(), 11);
     let mut length = 300;
     while length < LINE_BYTES {
-        length += read(&mut terminal, SHELL).unwrap().len();
+        length += read(&mut terminal).unwrap().len();
     }
-    assert_eq!((length, read(&mut terminal, SHELL)), (LINE_BYTES, None));
-}
-
-#[test]
-fn ctrl_c_reaches_the_process_below_and_not_the_foreground() {
-    let mut terminal = with_child();
-    typed(&mut terminal, "abc");
-    assert_eq!(read(&mut terminal, CHILD), None);
-    assert!(terminal.arrive(3));
-    typed(&mut terminal, "x\n");
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "\x03");
-    assert_eq!(read(&mut terminal, SHELL), None);
-    // Input before the Ctrl-C is dropped; input after it is kept.
-    assert_eq!(read(&mut terminal, CHILD).unwrap(), "x\n");
-}
-
-#[test]
-fn ctrl_c_typed_before_the_console_is_handed_over_counts() {
-    let mut terminal = with_shell();
-    typed(&mut terminal, "spin\nx\x03jobs\n");
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "spin\n");
-    terminal.hand_over(SHELL, SHELL, CHILD, EDITED).unwrap();
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "\x03");
-    terminal.remove(CHILD);
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "jobs\n");
-}
-
-#[test]
-fn an_interrupt_that_the_foreground_did_not_outlive_is_forgotten() {
-    let mut terminal = with_child();
-    terminal.arrive(3);
-    terminal.remove(CHILD);
-    assert_eq!(read(&mut terminal, SHELL), None);
-}
-
-#[test]
-fn keys_pass_unedited_and_interrupts_do_not() {
-    let mut terminal = with_child();
-    terminal.hand_over(CHILD, SHELL, CHILD, Mode::INTERRUPT).unwrap();
-    assert_eq!(terminal.seated, 2);
-    typed(&mut terminal, "q");
-    assert_eq!(read_with_echo(&mut terminal, CHILD), (Some("q".into()), String::new()));
-    assert!(terminal.arrive(3));
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "\x03");
-    // The shell gets its own mode back.
-    terminal.remove(CHILD);
-    typed(&mut terminal, "a\x08b\n");
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "b\n");
-}
-
-#[test]
-fn seats_are_for_processes_that_were_given_one() {
-    let mut terminal = Terminal::new();
-    assert_eq!(terminal.hand_over(OTHER, SHELL, OTHER, EDITED), Err(Refusal::NoSeat));
-    terminal.hand_over(SHELL, SHELL, CHILD, EDITED).unwrap();
-    assert_eq!(terminal.hand_over(OTHER, SHELL, OTHER, EDITED), Err(Refusal::NoSeat));
-    // A shell within the shell; then the outer one takes the console back from both.
-    terminal.hand_over(CHILD, SHELL, OTHER, EDITED).unwrap();
-    assert!(terminal.may_read(OTHER) && !terminal.may_read(CHILD));
-    terminal.hand_over(SHELL, SHELL, SHELL, Mode::LINES).unwrap();
-    assert!(terminal.may_read(SHELL));
-    assert_eq!(terminal.hand_over(OTHER, SHELL, OTHER, EDITED), Err(Refusal::NoSeat));
-}
-
-#[test]
-fn seats_end() {
-    let mut terminal = Terminal::new();
-    for process in 1..SEATS as u32 {
-        terminal.hand_over(process, SHELL, process + 1, EDITED).unwrap();
-    }
-    assert_eq!(terminal.hand_over(16, SHELL, 17, EDITED), Err(Refusal::NoRoom));
-    // A process in the middle of the stack ends: the foreground process stays.
-    assert!(terminal.remove(8));
-    assert!(terminal.may_read(16));
-    terminal.hand_over(16, SHELL, 17, EDITED).unwrap();
+    assert_eq!((length, read(&mut terminal)), (LINE_BYTES, None));
 }
 
 #[test]
 fn the_end_of_the_input_is_read_after_all_of_it() {
-    let mut terminal = with_shell();
+    let mut terminal = edited();
     typed(&mut terminal, "ls\nex");
     terminal.end_input();
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "ls\n");
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "ex");
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "");
-    assert_eq!(read(&mut terminal, SHELL).unwrap(), "");
+    assert_eq!(read(&mut terminal).unwrap(), "ls\n");
+    assert_eq!(read(&mut terminal).unwrap(), "ex");
+    assert_eq!(read(&mut terminal).unwrap(), "");
+    assert_eq!(read(&mut terminal).unwrap(), "");
 }
 
 #[test]
 fn no_input_makes_it_fail_or_look_at_more_than_a_step() {
     let mut seed = 1_u32;
     for _ in 0..2_000 {
-        let mut terminal = with_shell();
+        let mut terminal = edited();
         for _ in 0..200 {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let (what, process, byte) = (seed >> 28, 1 + (seed >> 24) % 4, (seed >> 8) as u8);
+            let (what, group, byte) = (seed >> 28, 1 + (seed >> 24) % 4, (seed >> 8) as u8);
             match what {
-                0 => drop(terminal.hand_over(
-                    process,
-                    SHELL,
-                    1 + u32::from(byte) % 4,
-                    Mode(byte % 4),
-                )),
-                1 if process != SHELL => drop(terminal.remove(process)),
-                2 => {
-                    let (mut bytes, mut echo) = ([0; 64], Echo::new());
-                    terminal.read(process, &mut bytes[..usize::from(byte) % 64], &mut echo);
-                    assert!(echo.bytes().len() <= ECHO_BYTES);
+                0 => {
+                    let mut settings = with_local(u32::from(byte) & 15);
+                    settings.0[usize::from(byte) % BYTES] ^= (seed >> 16) as u8;
+                    change(&mut terminal, group, settings);
                 }
-                _ => drop(terminal.arrive(byte)),
+                1 => {
+                    let party = Party { session: group, group };
+                    if terminal.begin_session(party).is_ok() {
+                        terminal.end_session(group);
+                    }
+                }
+                2 => {
+                    let (mut bytes, mut echo) = ([0; 256], Echo::new());
+                    terminal.read(&mut bytes[..usize::from(byte)], &mut echo);
+                    assert!(echo.bytes().len() < ECHO_BYTES);
+                }
+                _ => drop(typed(&mut terminal, &String::from(char::from(byte)))),
             }
-            assert!(terminal.seated >= 1 && terminal.seats[0].process == SHELL);
         }
     }
-}
-
-#[test]
-fn a_mode_is_what_its_settings_say() {
-    for bits in 0..4 {
-        let settings = Mode(bits).settings();
-        assert_eq!(Mode::of_settings(&settings), Mode(bits));
-        // The character of an interrupt, and that one character is enough for a read.
-        assert_eq!((settings[17], settings[23]), (3, 1));
-    }
-    let mut other = Mode(0).settings();
-    other[12] = 2;
-    assert_eq!(Mode::of_settings(&other), Mode::LINES);
-}
-
-#[test]
-fn each_process_has_the_mode_of_its_seat() {
-    let mut terminal = Terminal::new();
-    assert_eq!(terminal.mode(1), Mode(0));
-    terminal.hand_over(1, 1, 1, Mode::LINES).unwrap();
-    terminal.hand_over(1, 1, 2, Mode::INTERRUPT).unwrap();
-    assert_eq!((terminal.mode(1), terminal.mode(2)), (Mode::LINES, Mode::INTERRUPT));
-    assert_eq!(terminal.mode(3), Mode(0));
 }

@@ -22,7 +22,7 @@ use crate::net;
 use crate::portions;
 use crate::process::children::Entry;
 use crate::process::{
-    self, PersonalityKind, RUN_QUEUE, WaitStatus, children, reaper, sweeper, user_mode,
+    self, PersonalityKind, RUN_QUEUE, WaitStatus, children, keys, reaper, sweeper, user_mode,
 };
 use crate::sched::{self, leftovers, spawn_service, switching, timer, watch};
 use crate::syscall;
@@ -91,6 +91,7 @@ fn spawn_event_services() {
         request: answer,
     });
     spawn_service("console", Priority::MOST_URGENT, console::service());
+    spawn_service("key signals", Priority::MOST_URGENT, keys::service());
     spawn_service("inspection", Priority::MOST_URGENT, report::service());
     spawn_service("watches", Priority::MOST_URGENT, watch::service());
 }

@@ -63,7 +63,7 @@ impl EpollWait {
     /// As for `Operation::attempt`.
     pub fn attempt(&mut self, process: &Process) -> Option<CallResult> {
         let max = self.buffer.len() / EPOLL_EVENT_BYTES;
-        let harvest = self.instance()?.harvest(process.id, self.priority, max);
+        let harvest = self.instance()?.harvest(process.party(), self.priority, max);
         for (index, report) in harvest.reports.iter().enumerate() {
             let mut bytes = [0; EPOLL_EVENT_BYTES];
             bytes[..4].copy_from_slice(&report.events.to_le_bytes());

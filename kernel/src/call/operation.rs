@@ -136,7 +136,7 @@ impl Operation {
     fn attempt_another(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         match self {
             Operation::Read { .. } | Operation::Write { .. } => None,
-            Operation::ReadConsole { read } => read.attempt(process.id),
+            Operation::ReadConsole { read } => read.attempt(process.party()),
             Operation::Transfer(transfer) => transfer.attempt(),
             Operation::Message(message) => message.attempt(),
             Operation::Path(call) => call.attempt(process),
@@ -188,7 +188,7 @@ impl Operation {
             Operation::Poll(call) => return call.insert_waiter(process, waiter),
             Operation::Epoll(wait) => return wait.insert_waiter(process, waiter),
             Operation::WaitChild(_) => process.child_ended.insert(waiter),
-            Operation::ReadConsole { read } => read.insert_waiter(process.id, waiter),
+            Operation::ReadConsole { read } => read.insert_waiter(process.party(), waiter),
             Operation::Disk(transfer) => transfer.insert_waiter(waiter),
             Operation::Turn { thread } => {
                 process.wake_for_turn(*thread, waiter.coroutine.raw());

@@ -23,6 +23,7 @@ use alloc::sync::{Arc, Weak};
 use cops_abi::errno::CallResult;
 use cops_abi::poll::event::{ALWAYS, INVALID};
 use cops_abi::{CoroutineId, Errno, Priority};
+use cops_algorithms::terminal::Party;
 use cops_fallible::{List, OutOfMemory, try_arc, try_box};
 
 use crate::arch;
@@ -156,7 +157,7 @@ impl Polled {
     ///
     /// # Errors
     /// `ENOMEM`.
-    fn look(&mut self, process: u32, waiter: Option<Waiter>) -> Result<(), Errno> {
+    fn look(&mut self, party: Party, waiter: Option<Waiter>) -> Result<(), Errno> {
         let Some(file) = &self.file else { return Ok(()) };
         let Some(file) = file.upgrade() else {
             self.found = INVALID;
@@ -174,7 +175,7 @@ impl Polled {
             let watcher: Arc<dyn Watcher> = watch.clone();
             file.watch(&watcher, wanted, waiter.priority)?;
         }
-        self.found = file.readiness(process) & wanted;
+        self.found = file.readiness(party) & wanted;
         Ok(())
     }
 
@@ -259,7 +260,7 @@ impl PollCall {
             Phase::Look(from) => {
                 let mut ready = 0;
                 for polled in polled.step(from) {
-                    polled.look(process.id, watching)?;
+                    polled.look(process.party(), watching)?;
                     ready += self.form.count((polled.descriptor, polled.asked), polled.found)?;
                 }
                 self.ready += ready;

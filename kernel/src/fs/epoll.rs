@@ -24,6 +24,7 @@ use alloc::sync::{Arc, Weak};
 use cops_abi::{Errno, Priority};
 use cops_algorithms::fixed_list::FixedList;
 use cops_algorithms::interest::{Interest, Report};
+use cops_algorithms::terminal::Party;
 use cops_fallible::map::Spare;
 use cops_fallible::{Map, try_arc, try_box};
 use spin::Mutex;
@@ -118,7 +119,7 @@ impl Entry {
     /// `ENOMEM`, only the first time.
     fn look(
         self: &Arc<Self>,
-        process: u32,
+        party: Party,
         priority: Priority,
     ) -> Option<Result<Option<Report>, Errno>> {
         let file = self.file.upgrade()?;
@@ -126,7 +127,7 @@ impl Entry {
         if let Err(error) = self.arm(&file, wanted, priority) {
             return Some(Err(error));
         }
-        let ready = file.readiness(process);
+        let ready = file.readiness(party);
         Some(Ok(self.interest.lock().report(ready)))
     }
 
@@ -146,10 +147,10 @@ impl Entry {
     }
 
     /// Whether its file has an event that it is interested in.
-    fn is_ready(&self, process: u32) -> bool {
+    fn is_ready(&self, party: Party) -> bool {
         let wanted = self.interest.lock().wanted();
         match (wanted, self.file.upgrade()) {
-            (Some(wanted), Some(file)) => file.readiness(process) & wanted != 0,
+            (Some(wanted), Some(file)) => file.readiness(party) & wanted != 0,
             _ => false,
         }
     }
@@ -230,9 +231,9 @@ impl Epoll {
         !self.ready.list.lock().entries.is_empty()
     }
 
-    /// Whether an entry is ready, for process `process`. If many are listed that are not, it says
-    /// that one is.
-    pub fn has_ready(&self, process: u32) -> bool {
+    /// Whether an entry is ready, for a process of `party`. If many are listed that are not, it
+    /// says that one is.
+    pub fn has_ready(&self, party: Party) -> bool {
         let mut from = 0;
         for _ in 0..LOOKED_AT {
             let entry = {
@@ -241,7 +242,7 @@ impl Epoll {
                 from = arrival + 1;
                 entry.clone()
             };
-            if entry.is_ready(process) {
+            if entry.is_ready(party) {
                 return true;
             }
         }
@@ -260,7 +261,7 @@ impl Epoll {
         &self,
         (descriptor, file): (usize, &Arc<File>),
         interest: Interest,
-        (process, priority): (u32, Priority),
+        (party, priority): (Party, Priority),
     ) -> Result<(), Errno> {
         if !file.can_be_watched() {
             return Err(Errno::EPERM);
@@ -288,7 +289,7 @@ impl Epoll {
             let _ = entries.map.insert_with(spare, key, entry.clone());
         }
         self.remove_closed();
-        let armed = self.arm(&entry, process, priority);
+        let armed = self.arm(&entry, party, priority);
         if armed.is_err() {
             self.remove(&entry);
         }
@@ -296,11 +297,11 @@ impl Epoll {
     }
 
     /// Arms an entry with a new interest, and lists it if it is ready.
-    fn arm(&self, entry: &Arc<Entry>, process: u32, priority: Priority) -> Result<(), Errno> {
+    fn arm(&self, entry: &Arc<Entry>, party: Party, priority: Priority) -> Result<(), Errno> {
         let Some(file) = entry.file.upgrade() else { return Ok(()) };
         let Some(wanted) = entry.interest.lock().wanted() else { return Ok(()) };
         entry.arm(&file, wanted, priority)?;
-        if file.readiness(process) & wanted != 0 {
+        if file.readiness(party) & wanted != 0 {
             entry.clone().notify();
         }
         Ok(())
@@ -320,12 +321,12 @@ impl Epoll {
         &self,
         (descriptor, file): (usize, &Arc<File>),
         interest: Interest,
-        (process, priority): (u32, Priority),
+        (party, priority): (Party, Priority),
     ) -> Result<(), Errno> {
         let entry = self.find(descriptor, file)?;
         // Before it is armed: an event that comes then must find it.
         let before = core::mem::replace(&mut *entry.interest.lock(), interest);
-        let armed = self.arm(&entry, process, priority);
+        let armed = self.arm(&entry, party, priority);
         if armed.is_err() {
             *entry.interest.lock() = before;
         }
@@ -372,9 +373,9 @@ impl Epoll {
         }
     }
 
-    /// Takes entries from the list, at most `max`, and reports those that are ready, for process
-    /// `process`. Each is armed again with `priority`.
-    pub fn harvest(&self, process: u32, priority: Priority, max: usize) -> Harvest {
+    /// Takes entries from the list, at most `max`, and reports those that are ready, for a
+    /// process of `party`. Each is armed again with `priority`.
+    pub fn harvest(&self, party: Party, priority: Priority, max: usize) -> Harvest {
         let mut reports = FixedList::new(Report { events: 0, data: 0, stays: false });
         let mut stay: [Option<Arc<Entry>>; PER_PORTION] = Default::default();
         let mut freed = 0;
@@ -383,7 +384,7 @@ impl Epoll {
                 break;
             }
             let Some(entry) = self.ready.pop() else { break };
-            match entry.look(process, priority) {
+            match entry.look(party, priority) {
                 Some(Ok(Some(report))) => {
                     let _ = reports.push(report);
                     *place = report.stays.then_some(entry);

@@ -18,10 +18,9 @@ mod readiness;
 mod served;
 mod shared_memory;
 mod table;
-mod terminal;
+pub mod terminal;
 
 pub use contents::{SWEEPER, sweep_some};
-pub use cops_algorithms::terminal::Mode as ConsoleMode;
 pub use epoll::Epoll;
 pub use event::EventCounter;
 pub use file::{File, Object, console_has_room};
@@ -37,6 +36,4 @@ pub use proc::{Bytes, Destination, Facts, Found, Subject, path_of, set_facts};
 pub use served::{Ask, ServedTransfer};
 pub use shared_memory::SharedMemory;
 pub use table::{Descriptor, FileTable};
-pub use terminal::{
-    ConsoleRead, TERMINAL, console_mode, hand_over_console, release_console, set_settings, settings,
-};
+pub use terminal::{ConsoleRead, TERMINAL};

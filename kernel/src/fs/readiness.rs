@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use cops_abi::Priority;
 use cops_abi::poll::bits_if;
 use cops_abi::poll::event::{ALWAYS, READABLE, READING, WRITABLE, WRITING};
+use cops_algorithms::terminal::Party;
 use cops_fallible::OutOfMemory;
 
 use super::file::{CONSOLE_WRITERS, File, Object};
@@ -14,8 +15,8 @@ use crate::drivers::console;
 use crate::sched::{WaitQueue, Waiting, Watcher};
 
 impl File {
-    /// The events of `ppoll` that it has now, for process `process`.
-    pub fn readiness(&self, process: u32) -> u32 {
+    /// The events of `ppoll` that it has now, for a process of `party`.
+    pub fn readiness(&self, party: Party) -> u32 {
         match &self.object {
             Object::Socket(socket) => socket.readiness(),
             Object::Datagrams(socket) => socket.readiness(),
@@ -23,13 +24,13 @@ impl File {
             Object::PipeWriter(pipe) => pipe.readiness(),
             Object::Paired(paired) => paired.readiness(),
             Object::Event(counter) => counter.readiness(),
-            Object::Epoll(instance) => bits_if(instance.has_ready(process), READABLE),
-            Object::ConsoleInput => bits_if(terminal::is_ready(process), READABLE),
+            Object::Epoll(instance) => bits_if(instance.has_ready(party), READABLE),
+            Object::ConsoleInput => bits_if(terminal::is_ready(party), READABLE),
             Object::ConsoleOutput | Object::ConsoleError => {
                 bits_if(console::has_room_or_notifies(), WRITABLE)
             }
             Object::Console => {
-                bits_if(terminal::is_ready(process), READABLE)
+                bits_if(terminal::is_ready(party), READABLE)
                     | bits_if(console::has_room_or_notifies(), WRITABLE)
             }
             Object::FileServer(server) => bits_if(server.queue().1, READABLE) | WRITABLE,

@@ -1,16 +1,21 @@
-//! The console's input as a file: the [`Terminal`]'s state, its lock, and its waiting readers.
+//! The console's input as a file, and as the terminal of a session (decision 36): the
+//! [`Terminal`]'s state, its lock, its waiting readers, and the signals of keys that have not been
+//! sent yet.
 //!
 //! Lock order: the terminal, then the console's output, for echo.
 
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::file::terminal::BYTES;
-use cops_algorithms::terminal::{Echo, INPUT_BYTES, Mode, Read, Refusal, Terminal};
+use cops_algorithms::terminal::{
+    Access, Echo, INPUT_BYTES, Keyed, Party, Read, Settings, Terminal,
+};
 use spin::Mutex;
 
 use crate::drivers::console::{self, Channel, InputSink};
 use crate::mm::PinnedBuffer;
-use crate::sched::{FIRST_PROCESS, WaitQueue, Waiter};
+use crate::sched::{Service, WaitQueue, Waiter};
 
 /// Maximum number of bytes per read.
 const READ_BYTES: usize = 256;
@@ -19,14 +24,32 @@ const STEPS_MAX: usize = 4;
 
 /// The only terminal.
 pub static TERMINAL: Console = Console {
-    state: Mutex::new(State { terminal: Terminal::new(), is_full: false, has_more: false }),
+    state: Mutex::new(State {
+        terminal: Terminal::new(),
+        keyed: [None; KEYED_GROUPS],
+        is_full: false,
+        has_more: false,
+    }),
     foreground: WaitQueue::new(),
     background: WaitQueue::new(),
     changes: WaitQueue::new(),
 };
 
+/// Groups for which signals of keys can wait to be sent at the same time. The signals of further
+/// ones are dropped; the keys can be typed again.
+const KEYED_GROUPS: usize = 4;
+
+/// Sends the signals of keys: see [`next_keyed`].
+pub static KEY_SIGNALS: Service = Service::new();
+
+/// Whether a write of a process in the background stops it. A copy for writes, which do not take
+/// the lock.
+static STOPS_WRITERS: AtomicBool = AtomicBool::new(false);
+
 struct State {
     terminal: Terminal,
+    /// Signals of keys that have not been sent, each group at most once.
+    keyed: [Option<Keyed>; KEYED_GROUPS],
     /// The console holds bytes back until there is room.
     is_full: bool,
     /// The last attempt of the foreground did not process all of the input.
@@ -38,7 +61,7 @@ pub struct Console {
     state: Mutex<State>,
     /// Readers that may get input at any time.
     foreground: WaitQueue,
-    /// Readers that get nothing before the seats change. Input does not wake them.
+    /// Readers that get nothing before the foreground changes. Input does not wake them.
     background: WaitQueue,
     /// Has watches only, which are notified of all that may change what a process finds.
     changes: WaitQueue,
@@ -52,11 +75,13 @@ impl InputSink for Console {
     }
 
     fn take(&self, byte: u8) {
-        if self.state.lock().terminal.arrive(byte) {
-            // Wake the process that handed the console over, which is one of those waiting here.
-            self.background.wake_all();
-            self.changes.notify_watches();
+        let mut echo = Echo::new();
+        let mut state = self.state.lock();
+        let keyed = state.terminal.arrive(byte, &mut echo);
+        if !echo.bytes().is_empty() {
+            console::write(Channel::Output, echo.bytes());
         }
+        state.owe(keyed);
     }
 
     fn end(&self) {
@@ -67,6 +92,36 @@ impl InputSink for Console {
         self.foreground.wake_one();
         self.changes.notify_watches();
     }
+}
+
+impl State {
+    /// Keeps signals of keys for the service that sends them.
+    fn owe(&mut self, keyed: Option<Keyed>) {
+        let Some(Keyed { group, signals }) = keyed else { return };
+        let place = self.keyed.iter().position(|owed| owed.is_some_and(|owed| owed.group == group));
+        let place = place.or_else(|| self.keyed.iter().position(Option::is_none));
+        if let Some(owed) = place.and_then(|place| self.keyed.get_mut(place)) {
+            let before = owed.map_or(0, |owed| owed.signals);
+            *owed = Some(Keyed { group, signals: before | signals });
+            KEY_SIGNALS.wake();
+        }
+    }
+
+    /// Changes the foreground and the settings.
+    fn change(&mut self, foreground: u32, settings: Settings) {
+        let mut echo = Echo::new();
+        let keyed = self.terminal.change(foreground, settings, &mut echo);
+        if !echo.bytes().is_empty() {
+            console::write(Channel::Output, echo.bytes());
+        }
+        self.owe(keyed);
+        STOPS_WRITERS.store(self.terminal.stops_writers(), Relaxed);
+    }
+}
+
+/// Takes signals of keys that are to be sent to a group.
+pub fn next_keyed() -> Option<Keyed> {
+    TERMINAL.state.lock().keyed.iter_mut().find_map(Option::take)
 }
 
 /// A read of console input.
@@ -89,34 +144,34 @@ impl ConsoleRead {
         self.is_non_blocking
     }
 
-    /// Reads available input for process `reader`; `None` if there is none yet or the process is
-    /// not in the foreground.
-    pub fn attempt(&self, reader: u32) -> Option<CallResult> {
+    /// Reads available input for a process of `reader`; `None` if there is none yet or the process
+    /// is not in the foreground.
+    pub fn attempt(&self, reader: Party) -> Option<CallResult> {
         let mut bytes = [0; READ_BYTES];
         let bytes = bytes.get_mut(..self.buffer.len().min(READ_BYTES))?;
         for _ in 0..STEPS_MAX {
-            match step(reader, |terminal, reader, echo| terminal.read(reader, bytes, echo)) {
-                Read::Bytes(count) => {
+            match step(reader, |terminal, echo| terminal.read(bytes, echo)) {
+                Err(Access::Foreign) => return Some(Err(Errno::EIO)),
+                Ok(Read::Bytes(count)) => {
                     self.buffer.write_at(0, &bytes[..count]);
                     return Some(Ok(count));
                 }
-                Read::Nothing => return None,
-                Read::Again => {}
+                Ok(Read::Nothing) | Err(_) => return None,
+                Ok(Read::Again) => {}
             }
         }
         None
     }
 
-    /// Registers `waiter` to be woken when an attempt of process `reader` may succeed. It attempts
-    /// once more afterwards.
-    pub fn insert_waiter(&mut self, reader: u32, waiter: Waiter) {
-        // The lock is held meanwhile: a change of the seats either is visible here or wakes
+    /// Registers `waiter` to be woken when an attempt of a process of `reader` may succeed. It
+    /// attempts once more afterwards.
+    pub fn insert_waiter(&mut self, reader: Party, waiter: Waiter) {
+        // The lock is held meanwhile: a change of the foreground either is visible here or wakes
         // both queues afterwards.
         let state = TERMINAL.state.lock();
-        let queue = if state.terminal.may_read(reader) {
-            &TERMINAL.foreground
-        } else {
-            &TERMINAL.background
+        let queue = match state.terminal.access(reader) {
+            Access::Granted => &TERMINAL.foreground,
+            Access::Background | Access::Foreign => &TERMINAL.background,
         };
         if self.queue.is_some_and(|before| !core::ptr::eq(before, queue)) {
             self.remove_waiter(waiter.number);
@@ -150,22 +205,96 @@ pub fn unread_bytes() -> usize {
     INPUT_BYTES - TERMINAL.state.lock().terminal.room()
 }
 
-/// The settings as `ioctl` shows them to process `process`.
-pub fn settings(process: u32) -> [u8; BYTES] {
-    TERMINAL.state.lock().terminal.mode(process).settings()
+/// What a process of `party` may do with the terminal.
+pub fn access(party: Party) -> Access {
+    TERMINAL.state.lock().terminal.access(party)
 }
 
-/// Sets what of the settings exists here: whether lines are edited, and whether Ctrl-C is a signal.
+/// Whether a write to the console would have to stop a process of `party`.
+pub fn stops_writer(party: Party) -> bool {
+    STOPS_WRITERS.load(Relaxed) && access(party) == Access::Background
+}
+
+/// The settings.
+pub fn settings() -> Settings {
+    *TERMINAL.state.lock().terminal.settings()
+}
+
+/// Changes the settings on behalf of a process of `party`, which is in the foreground or may do so
+/// in the background. `flushes`: drops what was typed.
 ///
 /// # Errors
-/// `EIO` if the process does not have the console.
-pub fn set_settings(process: u32, settings: &[u8; BYTES]) -> Result<(), Errno> {
-    let before = TERMINAL.state.lock().terminal.mode(process);
-    let mode = Mode::of_settings(settings);
-    if mode == before {
+/// `EIO` if the terminal belongs to another session.
+pub fn set_settings(party: Party, settings: Settings, flushes: bool) -> Result<(), Errno> {
+    let mut state = TERMINAL.state.lock();
+    if state.terminal.access(party) == Access::Foreign {
+        return Err(Errno::EIO);
+    }
+    if flushes {
+        state.terminal.flush();
+    } else if *state.terminal.settings() == settings {
         return Ok(());
     }
-    hand_over_console(process, process, mode).map_err(|_| Errno::EIO)
+    let foreground = state.terminal.foreground();
+    state.change(foreground, settings);
+    drop(state);
+    wake_readers();
+    Ok(())
+}
+
+/// The session of the terminal and its foreground group.
+///
+/// # Errors
+/// `ENOTTY` if it is not the session of `party`.
+pub fn session(party: Party) -> Result<Party, Errno> {
+    let state = TERMINAL.state.lock();
+    let (session, group) = (state.terminal.session(), state.terminal.foreground());
+    if session == party.session { Ok(Party { session, group }) } else { Err(Errno::ENOTTY) }
+}
+
+/// Gives the terminal to the session of `leader`, the party of its leader.
+///
+/// # Errors
+/// `EPERM` if it belongs to another session.
+pub fn take(leader: Party) -> Result<(), Errno> {
+    let mut state = TERMINAL.state.lock();
+    if state.terminal.session() == leader.session {
+        return Ok(());
+    }
+    state.terminal.begin_session(leader).map_err(|_| Errno::EPERM)?;
+    let (foreground, settings) = (state.terminal.foreground(), *state.terminal.settings());
+    state.change(foreground, settings);
+    drop(state);
+    wake_readers();
+    Ok(())
+}
+
+/// Makes the terminal free if it belongs to `session`. Returns the group that was in the
+/// foreground, which the caller informs.
+pub fn leave(session: u32) -> Option<u32> {
+    let mut state = TERMINAL.state.lock();
+    let group = state.terminal.end_session(session)?;
+    STOPS_WRITERS.store(false, Relaxed);
+    drop(state);
+    wake_readers();
+    Some(group)
+}
+
+/// Puts `group`, which is in the session of `party`, into the foreground, with new settings if
+/// there are any.
+///
+/// # Errors
+/// `ENOTTY` if the terminal does not belong to that session.
+pub fn set_foreground(party: Party, group: u32, settings: Option<Settings>) -> Result<(), Errno> {
+    let mut state = TERMINAL.state.lock();
+    if state.terminal.session() != party.session {
+        return Err(Errno::ENOTTY);
+    }
+    let settings = settings.unwrap_or(*state.terminal.settings());
+    state.change(group, settings);
+    drop(state);
+    wake_readers();
+    Ok(())
 }
 
 /// The queue with the watches on the input.
@@ -173,13 +302,16 @@ pub fn changes() -> &'static WaitQueue {
     &TERMINAL.changes
 }
 
-/// Whether process `reader` finds input. Lines are edited and echoed for that, as by a read.
-pub fn is_ready(reader: u32) -> bool {
+/// Whether a read of a process of `reader` would return at once. Lines are edited and echoed for
+/// that, as by a read.
+pub fn is_ready(reader: Party) -> bool {
     for _ in 0..STEPS_MAX {
         match step(reader, Terminal::look) {
-            Read::Bytes(_) => return true,
-            Read::Nothing => return false,
-            Read::Again => {}
+            // A read fails.
+            Err(Access::Foreign) => return true,
+            Ok(Read::Bytes(_)) => return true,
+            Ok(Read::Nothing) | Err(_) => return false,
+            Ok(Read::Again) => {}
         }
     }
     // There is more input: the watches are notified, so that their watchers look again.
@@ -187,18 +319,26 @@ pub fn is_ready(reader: u32) -> bool {
     false
 }
 
-/// Reads or looks for process `reader`, and echoes.
-fn step(reader: u32, look: impl FnOnce(&mut Terminal, u32, &mut Echo) -> Read) -> Read {
+/// Reads or looks for a process of `reader`, and echoes.
+///
+/// # Errors
+/// Its access, if that does not permit it.
+fn step(
+    reader: Party,
+    look: impl FnOnce(&mut Terminal, &mut Echo) -> Read,
+) -> Result<Read, Access> {
     let mut echo = Echo::new();
     let mut state = TERMINAL.state.lock();
-    let read = look(&mut state.terminal, reader, &mut echo);
+    match state.terminal.access(reader) {
+        Access::Granted => {}
+        other => return Err(other),
+    }
+    let read = look(&mut state.terminal, &mut echo);
     let resume = state.is_full && state.terminal.room() >= INPUT_BYTES / 2;
     if resume {
         state.is_full = false;
     }
-    if state.terminal.may_read(reader) {
-        state.has_more = read == Read::Again;
-    }
+    state.has_more = read == Read::Again;
     // Under the lock, so that the echo has the same order as the input.
     if !echo.bytes().is_empty() {
         console::write(Channel::Output, echo.bytes());
@@ -207,43 +347,11 @@ fn step(reader: u32, look: impl FnOnce(&mut Terminal, u32, &mut Echo) -> Read) -
     if resume {
         console::accept_input(true);
     }
-    read
+    Ok(read)
 }
 
-/// The mode that a process requests.
-///
-/// # Errors
-/// `EINVAL` for an unknown mode.
-pub fn console_mode(bits: usize) -> Result<Mode, Errno> {
-    let known = Mode::LINES.0 | Mode::INTERRUPT.0;
-    u8::try_from(bits).ok().filter(|bits| bits & !known == 0).map(Mode).ok_or(Errno::EINVAL)
-}
-
-/// Hands the console to process `to` on behalf of process `caller`. The caller of this function
-/// checks that `to` is `caller` or one of its children.
-///
-/// # Errors
-/// `EPERM` if `caller` does not have the console; `EAGAIN` if too many processes share it.
-pub fn hand_over_console(caller: u32, to: u32, mode: Mode) -> Result<(), Errno> {
-    let handed = TERMINAL.state.lock().terminal.hand_over(caller, FIRST_PROCESS, to, mode);
-    handed.map_err(|refusal| match refusal {
-        Refusal::NoSeat => Errno::EPERM,
-        Refusal::NoRoom => Errno::EAGAIN,
-    })?;
-    wake_readers();
-    Ok(())
-}
-
-/// Process `process` has ended: if it had the console, the process that handed it over gets it
-/// back.
-pub fn release_console(process: u32) {
-    if TERMINAL.state.lock().terminal.remove(process) {
-        wake_readers();
-    }
-}
-
-/// Wakes all readers after a change of the seats.
-fn wake_readers() {
+/// Wakes all readers: the foreground has changed, or the group or the session of a process.
+pub fn wake_readers() {
     TERMINAL.foreground.wake_all();
     TERMINAL.background.wake_all();
     TERMINAL.changes.notify_watches();

@@ -12,7 +12,6 @@ use cops_fallible::Map;
 use spin::Mutex;
 
 use super::{FIRST_PROCESS, Process, ProcessId, WaitStatus};
-use crate::fs;
 use crate::mm::quota::{self, Amounts, Charge, Family, Kind, Membership};
 
 /// Memory for a process's record, apart from what is charged as the process grows.
@@ -237,8 +236,6 @@ pub(super) fn needs_help(group: ProcessId) -> bool {
 /// Records for the parent how a process ended. It is freed, and its children are orphans already.
 pub(super) fn ended(id: ProcessId, status: WaitStatus) {
     let parent = record_end(id, status);
-    // Before the parent is woken, so that it already has the console again.
-    fs::release_console(id);
     if let Some(parent) = parent {
         parent.child_ended.wake_all();
         let (code, status) = match status {
@@ -357,6 +354,16 @@ pub fn set_group(caller: ProcessId, id: ProcessId, group: ProcessId) -> Result<(
     table.kin.set_group(caller, id, group)?;
     table.publish(id);
     Ok(())
+}
+
+/// The session of `group`, or of the process with this number if there is no such group.
+///
+/// # Errors
+/// `ESRCH`.
+pub fn session_of_group(group: ProcessId) -> Result<ProcessId, Errno> {
+    let table = TABLE.lock();
+    let of_process = || table.kin.get(group).map(|kinship| kinship.session);
+    table.kin.session_of_group(group).or_else(of_process).ok_or(Errno::ESRCH)
 }
 
 /// See [`Kin::begin_session`].

@@ -112,6 +112,7 @@ impl Forking {
                         let ceiling = parent.ceiling.priority();
                         let what = (parent.program(), parent.personality.copy()?);
                         let process = Process::new(number.id, Some(parent), ceiling, what, *parts)?;
+                        process.ignored.store(parent.ignored.load(Relaxed), Relaxed);
                         Stage::Created(Unstarted { number, process })
                     }
                 }

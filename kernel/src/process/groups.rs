@@ -6,6 +6,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
+use cops_abi::linux::signal_code;
+use cops_algorithms::signals::Information;
 
 use super::children::{self, Entry};
 use super::signals::sent_by;
@@ -27,6 +29,8 @@ pub enum Target {
 pub struct Signalling {
     target: Target,
     signal: u8,
+    /// The kernel sends it, on behalf of the caller, which needs no authority.
+    is_of_kernel: bool,
     next: ProcessId,
     /// Whether a process was found, and whether one was signalled.
     found: bool,
@@ -36,7 +40,21 @@ pub struct Signalling {
 impl Signalling {
     /// Sends `signal`; 0 sends nothing and only checks.
     pub fn new(target: Target, signal: u8) -> Self {
-        Self { target, signal, next: 0, found: false, reached: false }
+        let is_of_kernel = false;
+        Self { target, signal, is_of_kernel, next: 0, found: false, reached: false }
+    }
+
+    /// Sends `signal` of the kernel to the members of `group`, of which the caller is one.
+    pub fn by_kernel(group: ProcessId, signal: u8) -> Self {
+        Self { is_of_kernel: true, ..Self::new(Target::Group(group), signal) }
+    }
+
+    fn information(&self, caller: &Process) -> Information {
+        if self.is_of_kernel {
+            sent_by_kernel(self.signal)
+        } else {
+            sent_by(caller.id, self.signal)
+        }
     }
 
     /// Executes a portion on behalf of `caller`. `None` if there is more to do.
@@ -58,14 +76,16 @@ impl Signalling {
                 continue;
             }
             match process {
-                Some(process) if caller.check_authority_over(&process).is_err() => {
+                Some(process)
+                    if !self.is_of_kernel && caller.check_authority_over(&process).is_err() =>
+                {
                     // Of all processes, only those are meant that the caller may signal.
                     self.found |= matches!(self.target, Target::Group(_));
                 }
                 Some(process) => {
                     (self.found, self.reached) = (true, true);
                     if process.id != caller.id && self.signal != 0 {
-                        process.signal(sent_by(caller.id, self.signal));
+                        process.signal(self.information(caller));
                     }
                 }
                 // It has ended, which is no error.
@@ -81,7 +101,7 @@ impl Signalling {
             Target::All => false,
         };
         if is_member && self.signal != 0 {
-            caller.signal(sent_by(caller.id, self.signal));
+            caller.signal(self.information(caller));
         }
         match (self.found, self.reached) {
             (_, true) => Ok(0),
@@ -105,10 +125,6 @@ pub fn signal_some(group: ProcessId, signal: u8, from: ProcessId) -> Option<Proc
     Some(next)
 }
 
-fn sent_by_kernel(signal: u8) -> cops_algorithms::signals::Information {
-    cops_algorithms::signals::Information {
-        signal,
-        code: cops_abi::linux::signal_code::KERNEL,
-        fields: [0, 0],
-    }
+fn sent_by_kernel(signal: u8) -> Information {
+    Information { signal, code: signal_code::KERNEL, fields: [0, 0] }
 }

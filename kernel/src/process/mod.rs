@@ -12,6 +12,7 @@ mod exec;
 mod fork;
 mod futex;
 mod groups;
+pub mod keys;
 mod loader;
 mod locks;
 mod name;
@@ -61,6 +62,7 @@ use cops_abi::{Errno, Priority, layout, note};
 use cops_algorithms::futex::Futexes;
 use cops_algorithms::inheritance::Inheritance;
 use cops_algorithms::priority::AtomicOptionalPriority;
+use cops_algorithms::terminal::Party;
 use cops_fallible::map::Spare;
 use cops_fallible::{try_arc, try_box};
 use spin::Mutex;
@@ -84,6 +86,8 @@ pub struct Process {
     /// Its process group and its session, as the table of processes has them.
     pub group: AtomicU32,
     pub session: AtomicU32,
+    /// Signals that a native program ignores.
+    ignored: AtomicU64,
     /// The family to which its memory, calls, files and virtual CPUs are charged.
     pub family: Family,
     /// Its program.
@@ -238,6 +242,7 @@ impl Process {
             parent: AtomicU32::new(parent_id),
             group: AtomicU32::new(0),
             session: AtomicU32::new(0),
+            ignored: AtomicU64::new(0),
             program: Mutex::new(program),
             begin_ticks: crate::arch::now_ticks(),
             personality,
@@ -283,6 +288,11 @@ impl Process {
     /// `EPERM` if not.
     pub fn check_authority_over_machine(&self) -> Result<(), Errno> {
         if self.id == FIRST_PROCESS { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    /// What counts for its use of the terminal.
+    pub fn party(&self) -> Party {
+        Party { session: self.session.load(Relaxed), group: self.group.load(Relaxed) }
     }
 
     /// The name of its program, for messages.

@@ -6,7 +6,6 @@ use alloc::sync::Arc;
 use cops_abi::Errno;
 
 use super::{Process, ProcessId, children};
-use crate::fs;
 use crate::mm::quota::Family;
 
 /// A number that is reserved for a process. Dropping it frees the number.
@@ -29,7 +28,6 @@ impl Number {
 impl Drop for Number {
     fn drop(&mut self) {
         children::release(self.id);
-        fs::release_console(self.id);
     }
 }
 

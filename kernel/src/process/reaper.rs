@@ -25,6 +25,7 @@ use super::children::Orphaned;
 use super::undelivered::calls;
 use super::{FIRST_PROCESS, Process, ProcessId, RUN_QUEUE, WaitStatus, children, groups};
 use crate::arch;
+use crate::fs::terminal;
 use crate::mm::{self, Abandoned, AbandonedList, Remains};
 use crate::sched::{Service, set_priority};
 
@@ -293,6 +294,9 @@ async fn end(process: Arc<Process>, portions: &mut Portions) -> WaitStatus {
         }
         portions.let_others().await;
     }
+    if let Some(group) = terminal::leave(id) {
+        send(signal::SIGHUP, group, &mut *portions).await;
+    }
     let group = children::kinship(id).map_or(0, |kinship| kinship.group);
     children::ended(id, status);
     if children::needs_help(group) {
@@ -305,11 +309,16 @@ async fn end(process: Arc<Process>, portions: &mut Portions) -> WaitStatus {
 /// Sends `SIGHUP` and `SIGCONT` to a group that no process could make go on any more.
 async fn help(group: ProcessId, portions: &mut Portions) {
     for signal in [signal::SIGHUP, signal::SIGCONT] {
-        let mut next = 0;
-        while let Some(more) = groups::signal_some(group, signal, next) {
-            next = more;
-            portions.let_others().await;
-        }
+        send(signal, group, portions).await;
+    }
+}
+
+/// Sends a signal to a group.
+async fn send(signal: u8, group: ProcessId, portions: &mut Portions) {
+    let mut next = 0;
+    while let Some(more) = groups::signal_some(group, signal, next) {
+        next = more;
+        portions.let_others().await;
     }
 }
 

@@ -12,12 +12,13 @@ use alloc::sync::Arc;
 use core::ops::Range;
 
 use cops_abi::errno::CallResult;
+use cops_abi::syscall::signal;
 use cops_abi::{Errno, Priority};
 
 use super::spawn::Spawning;
 use super::{
     Begun, Executing, Forking, Process, ProcessId, Releasing, Signalling, Sweeping, VirtualCpu,
-    children,
+    children, groups,
 };
 use crate::arch::SyscallFrame;
 use crate::mm::quota::Family;
@@ -50,6 +51,9 @@ pub enum Resumable {
     Lower { family: Family, priority: Priority, next: ProcessId },
     /// Send a signal to many processes.
     Signal(Signalling),
+    /// Send this signal and the next one, if it is `SIGHUP`, to a group that has lost its terminal:
+    /// to its members from this number on.
+    HangUp { group: ProcessId, signal: u8, next: ProcessId },
     /// Allocate the trace's rings, and switch tracing on.
     Trace(trace::Making),
 }
@@ -182,6 +186,14 @@ impl Resumable {
                 advance(next, Ok(left))
             }
             Resumable::Signal(signalling) => signalling.resume(process),
+            Resumable::HangUp { group, signal, next } => {
+                match groups::signal_some(*group, *signal, *next) {
+                    Some(more) => *next = more,
+                    None if *signal == signal::SIGHUP => (*signal, *next) = (signal::SIGCONT, 0),
+                    None => return Some(Ok(0)),
+                }
+                None
+            }
             Resumable::Trace(making) => match making.resume() {
                 Ok(true) => None,
                 Ok(false) => Some(Ok(trace::switch_prepared(true).into())),

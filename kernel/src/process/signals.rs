@@ -129,6 +129,13 @@ impl CpuSignals {
         self.is_due.store(true, SeqCst);
     }
 
+    /// A signal that was sent because of the call that the virtual CPU makes: it makes the call
+    /// again, unless a handler decides otherwise.
+    pub fn interrupt_own_call(&self) {
+        self.state.lock().interrupted = Some(None);
+        self.demand_attention();
+    }
+
     /// Takes what remains of `other` when the program of the process is replaced: the blocked
     /// signals, and those that wait.
     pub fn take_over(&self, other: &CpuSignals) {
@@ -232,15 +239,35 @@ impl Process {
         }
     }
 
-    /// Sends a signal to a native program, which has no handlers: it has its default effect.
+    /// Sends a signal to a native program, which has no handlers: it has its default effect, unless
+    /// the program ignores it.
     fn signal_native(self: &Arc<Self>, number: u8) {
         match default_effect(number) {
+            _ if self.ignored.load(Relaxed) & bit(number) != 0 => {}
             Effect::Ignore => {}
             Effect::Stop => self.stop(number),
             Effect::Terminate => {
                 self.end(WaitStatus::Signalled(number));
             }
         }
+    }
+
+    /// The native program ignores these signals from now on, and no others. Returns those that it
+    /// ignored before.
+    pub fn ignore(&self, signals: Set) -> Set {
+        self.ignored.swap(signals & !FORCED, Relaxed)
+    }
+
+    /// Whether `signal` would have no effect on `cpu`, because it ignores or blocks it.
+    pub fn disregards(&self, cpu: &VirtualCpu, signal: u8) -> bool {
+        let Some(linux) = self.personality.as_linux() else {
+            return self.ignored.load(Relaxed) & bit(signal) != 0;
+        };
+        let ignores = |signals: &Signals| {
+            matches!(signals.dispositions.decide(signal), Decision::Effect(Effect::Ignore))
+        };
+        cpu.signals.mask() & bit(signal) != 0
+            || linux.signals.lock().as_deref().is_some_and(ignores)
     }
 
     /// Sends a signal, 1 to 64, to one virtual CPU of the process.

@@ -10,10 +10,11 @@ use alloc::sync::Arc;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX};
 use cops_abi::{Errno, Priority};
+use cops_algorithms::terminal::Settings;
 use cops_fallible::Text;
 
-use super::{Arguments, Loading, Process};
-use crate::fs::ConsoleMode;
+use super::{Arguments, Loading, Process, ProcessId};
+use crate::fs::File;
 use crate::mm::{STRING_PIECE_BYTES, UserRange};
 
 /// Number of pieces of arguments that one portion copies.
@@ -28,11 +29,22 @@ pub enum Spawning {
     Loading(Loading),
 }
 
+/// The files of a new process, and its place among others.
+#[derive(Default)]
+pub struct Place {
+    /// Its standard streams; `None`: the console.
+    pub files: [Option<Arc<File>>; 3],
+    /// Its group; 0: a new one. `None`: that of its parent.
+    pub group: Option<ProcessId>,
+    /// Its group gets into the foreground of the terminal with these settings.
+    pub foreground: Option<Settings>,
+}
+
 /// What is to be started.
 pub struct Start {
     path: Text,
     ceiling: Priority,
-    console: Option<ConsoleMode>,
+    place: Place,
     request: Request,
 }
 
@@ -48,15 +60,10 @@ pub struct Request {
 }
 
 impl Spawning {
-    /// For `spawn_process(path, argv, ceiling, console, envp)`: `request` collects the arguments,
+    /// For `spawn_process(path, argv, ceiling, options, envp)`: `request` collects the arguments,
     /// and `ceiling` is the child's.
-    pub fn new(
-        path: Text,
-        request: Request,
-        ceiling: Priority,
-        console: Option<ConsoleMode>,
-    ) -> Self {
-        Self::Collecting(Start { path, ceiling, console, request })
+    pub fn new(path: Text, request: Request, ceiling: Priority, place: Place) -> Self {
+        Self::Collecting(Start { path, ceiling, place, request })
     }
 
     /// Executes a portion on behalf of `process`. `None` if there is more to do; the result is the
@@ -75,10 +82,9 @@ impl Spawning {
                     let arguments = start.request.take_arguments();
                     let path = core::mem::take(&mut start.path);
                     let working = process.files.lock().working();
-                    let (ceiling, console) = (start.ceiling, start.console);
-                    let parent = process.id;
+                    let (ceiling, place) = (start.ceiling, core::mem::take(&mut start.place));
                     *self = Self::Loading(Loading::new(
-                        path, working, arguments, ceiling, console, parent,
+                        path, working, arguments, ceiling, place, process.id,
                     )?);
                 }
                 Ok(None)

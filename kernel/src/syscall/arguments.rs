@@ -13,19 +13,21 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::syscall::{
     AT_FDCWD, BUFFERS_MAX, CLOCK_MONOTONIC, CLOCK_REALTIME, NAME_BYTES_MAX, PATH_BYTES_MAX,
-    clone_flags, protection, signal,
+    SpawnOptions, clone_flags, protection, signal,
 };
 use cops_abi::{Errno, Priority, inspect, layout, quota, socket, trace};
 use cops_algorithms::fixed_list::FixedList;
 use cops_algorithms::kin::Which;
 use cops_fallible::Text;
 
+use super::terminal::settings_of;
 use crate::arch::SyscallFrame;
 use crate::call::AddressOut;
-use crate::fs::{self, ConsoleMode, Descriptor, File, Object};
+use crate::fs::{Descriptor, File, Object};
 use crate::mm::quota::Kind;
 use crate::mm::{Access, PinnedBuffer, Rights, UserRange, own_pages};
 use crate::net::{Shutdown, Socket};
+use crate::process::spawn::Place;
 use crate::process::{Process, ProcessId, Target};
 
 /// Number of buffers of `readv` and its relatives that one call may use.
@@ -162,14 +164,35 @@ impl<'a> Arguments<'a> {
         self.registers[index].checked_sub(1).map(priority).transpose()
     }
 
-    /// A mode of the console; `EINVAL` for unknown bits.
-    pub fn console_mode(&self, index: usize) -> Result<ConsoleMode, Errno> {
-        fs::console_mode(self.registers[index])
-    }
-
-    /// 0, or a mode of the console plus 1; `EINVAL` for unknown bits.
-    pub fn optional_console_mode(&self, index: usize) -> Result<Option<ConsoleMode>, Errno> {
-        self.registers[index].checked_sub(1).map(fs::console_mode).transpose()
+    /// The address of [`SpawnOptions`], or 0. `EBADF` for a file that is not open, `EINVAL` for
+    /// unknown flags, and for a foreground without a group.
+    pub fn place(&self, index: usize) -> Result<Place, Errno> {
+        let mut bytes = [0; SpawnOptions::BYTES];
+        let Some(range) = self.optional_structure(index, bytes.len())? else {
+            return Ok(Place::default());
+        };
+        self.process.space.copy_in(range, &mut bytes)?;
+        let options = SpawnOptions::from_bytes(&bytes);
+        let mut place = Place::default();
+        let files = self.process.files.lock();
+        for (file, number) in place.files.iter_mut().zip(options.files) {
+            // A negative number becomes one that no file has.
+            *file = match number {
+                SpawnOptions::CONSOLE => None,
+                number => Some(files.get(Descriptor(number as usize))?),
+            };
+        }
+        drop(files);
+        place.group = match options.group {
+            SpawnOptions::SAME_GROUP => None,
+            group => Some(ProcessId::try_from(group).map_err(|_| Errno::EINVAL)?),
+        };
+        place.foreground = match options.foreground {
+            0 => None,
+            1 if place.group.is_some() => Some(settings_of(options.local)?),
+            _ => return Err(Errno::EINVAL),
+        };
+        Ok(place)
     }
 
     /// The number of a process; `ESRCH` if no process can have it.

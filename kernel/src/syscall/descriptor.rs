@@ -5,15 +5,13 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::file::{control, ioctl, open, terminal};
+use cops_abi::file::{control, ioctl, open};
 
 use super::arguments::Arguments;
-use crate::fs::{self, Descriptor, File};
-use crate::process::Process;
-
-/// Columns and rows of the console, which does not know its size.
-const COLUMNS: u16 = 80;
-const ROWS: u16 = 24;
+use super::{Reply, terminal};
+use crate::arch::SyscallFrame;
+use crate::fs::{Descriptor, File};
+use crate::process::{Process, VirtualCpu};
 
 /// `dup(fd)`.
 #[inline(never)]
@@ -74,12 +72,28 @@ pub fn control(
 /// `ioctl(fd, request, argument)`, of which the argument, number 2, depends on the request.
 #[inline(never)]
 pub fn request(
-    process: &Process,
+    cpu: &VirtualCpu,
+    frame: &SyscallFrame,
     descriptor: Descriptor,
     request: usize,
     args: &Arguments<'_>,
-) -> CallResult {
+) -> Result<Reply, Errno> {
+    let process = &cpu.process;
     let file = process.files.lock().get(descriptor)?;
+    if file.is_terminal() && request == ioctl::LEAVE_TERMINAL {
+        return Ok(terminal::leave(cpu, frame));
+    }
+    control_device(cpu, descriptor, &file, request, args).map(|result| Reply::Done(Ok(result)))
+}
+
+fn control_device(
+    cpu: &VirtualCpu,
+    descriptor: Descriptor,
+    file: &File,
+    request: usize,
+    args: &Arguments<'_>,
+) -> CallResult {
+    let process = &cpu.process;
     let put = |bytes: &[u8]| {
         process.space.copy_out(args.structure(2, bytes.len())?, bytes)?;
         Ok(0)
@@ -99,17 +113,6 @@ pub fn request(
             Ok(0)
         }
         _ if !file.is_terminal() => Err(Errno::ENOTTY),
-        ioctl::GET_TERMINAL => put(&fs::settings(process.id)),
-        ioctl::SET_TERMINAL | ioctl::SET_TERMINAL_AND_WAIT | ioctl::SET_TERMINAL_AND_FLUSH => {
-            let mut settings = [0; terminal::BYTES];
-            process.space.copy_in(args.structure(2, settings.len())?, &mut settings)?;
-            fs::set_settings(process.id, &settings).map(|()| 0)
-        }
-        ioctl::GET_WINDOW_SIZE => {
-            let [[a, b], [c, d]] = [ROWS.to_le_bytes(), COLUMNS.to_le_bytes()];
-            put(&[a, b, c, d, 0, 0, 0, 0])
-        }
-        // There are no process groups.
-        _ => Err(Errno::ENOTTY),
+        _ => terminal::request(cpu, request, args),
     }
 }

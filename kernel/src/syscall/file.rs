@@ -9,11 +9,12 @@ use cops_abi::file::open;
 use cops_fallible::{List, try_arc, try_box};
 
 use super::arguments::UserBuffers;
+use super::terminal;
 use crate::call::{Operation, PathCall, Then, Transfer};
 use crate::disk::{DiskTransfer, Work};
 use crate::fs::{self, Ask, ConsoleRead, Descriptor, File, Object, ServedTransfer};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
-use crate::process::Process;
+use crate::process::{Process, VirtualCpu};
 use crate::sched::Waiting;
 
 /// Size of the two numbers that `pipe2` stores.
@@ -57,6 +58,7 @@ pub fn pipe(process: &Process, numbers: UserRange, flags: usize) -> CallResult {
 pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Operation, Errno> {
     let buffer = PinnedBuffer::new(&process.space, buffer, Access::Write)?;
     if file.reads_console() {
+        terminal::check_read(process)?;
         let read = ConsoleRead::new(buffer, file.is_non_blocking());
         return Ok(Operation::ReadConsole { read });
     }
@@ -67,10 +69,16 @@ pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Ope
 }
 
 /// `write(fd, buffer, length)`.
-pub fn write(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Operation, Errno> {
-    let buffer = PinnedBuffer::new(&process.space, buffer, Access::Read)?;
-    if let Object::Disk { .. } | Object::Served(_) = file.object {
-        return transfer_slowly(file, None, buffer, Waiting::ToWrite);
+pub fn write(cpu: &VirtualCpu, file: Arc<File>, buffer: UserRange) -> Result<Operation, Errno> {
+    let buffer = PinnedBuffer::new(&cpu.process.space, buffer, Access::Read)?;
+    match file.object {
+        Object::Disk { .. } | Object::Served(_) => {
+            return transfer_slowly(file, None, buffer, Waiting::ToWrite);
+        }
+        Object::ConsoleOutput | Object::ConsoleError | Object::Console => {
+            terminal::check_write(cpu)?;
+        }
+        _ => {}
     }
     Ok(Operation::Write { file, buffer })
 }
@@ -126,6 +134,7 @@ pub fn read_buffers(
         buffers.try_push(PinnedBuffer::new(&process.space, *range, Access::Write)?)?;
     }
     if file.reads_console() && offset.is_none() {
+        terminal::check_read(process)?;
         let buffer = match buffers.into_iter().next() {
             Some(buffer) => buffer,
             None => PinnedBuffer::gathered(0)?,
@@ -139,12 +148,16 @@ pub fn read_buffers(
 /// `writev(fd, *const iovec, count)`, and `pwritev` with an offset.
 #[inline(never)]
 pub fn write_buffers(
-    process: &Process,
+    cpu: &VirtualCpu,
     file: Arc<File>,
     from: &UserBuffers,
     offset: Option<u64>,
 ) -> Result<Operation, Errno> {
     mm::admit()?;
+    let process = &cpu.process;
+    if file.is_terminal() {
+        terminal::check_write(cpu)?;
+    }
     let ranges = || from.ranges.iter().take(BUFFERS_PER_WRITE);
     let bytes: usize = ranges().map(|range| range.len().min(GATHERED_BYTES_MAX)).sum();
     let gathered = PinnedBuffer::gathered(bytes.min(GATHERED_BYTES_MAX))?;

@@ -18,6 +18,7 @@ mod process;
 mod quota;
 mod readiness;
 mod scheduling;
+mod terminal;
 mod time;
 mod tutorial;
 
@@ -55,6 +56,8 @@ enum Reply {
     InFlight(NonZeroU64),
     /// It is in flight, and the virtual CPU waits for its result.
     Waits,
+    /// A signal has interrupted it; what becomes of it is decided when the signal is delivered.
+    Interrupted,
     /// It concerns the virtual CPU itself.
     Outcome(Outcome),
 }
@@ -91,7 +94,8 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
         return Outcome::Return;
     }
     context.skip_syscall();
-    let reply = dispatch(cpu, &frame, context).unwrap_or_else(|error| Reply::Done(Err(error)));
+    let reply = dispatch(cpu, &frame, context)
+        .unwrap_or_else(|error| terminal::reply_to_error(cpu, &frame, error));
     conclude(context, frame.coroutine, reply)
 }
 
@@ -136,6 +140,7 @@ fn conclude(context: &mut UserContext, coroutine: usize, reply: Reply) -> Outcom
             Outcome::Return
         }
         Reply::Waits => Outcome::Sleep,
+        Reply::Interrupted => Outcome::Return,
         Reply::Outcome(outcome) => {
             // The result is 0 when the virtual CPU continues.
             let _ = finish(context, coroutine, Ok(0));
@@ -202,7 +207,7 @@ fn dispatch(
             descriptor::control(process, args.descriptor(0), args.number(1), args.number(2)).into()
         }
         number::IOCTL => {
-            descriptor::request(process, args.descriptor(0), args.number(1), &args).into()
+            descriptor::request(cpu, frame, args.descriptor(0), args.number(1), &args)?
         }
         number::PIPE2 => {
             let flags = args.flags(1, file::PIPE_FLAGS)?;
@@ -213,23 +218,21 @@ fn dispatch(
             Err(operation) => submit(cpu, frame, operation),
         },
         number::READ => submit(cpu, frame, file::read(process, args.file(0)?, args.range(1)?)?),
-        number::WRITE => submit(cpu, frame, file::write(process, args.file(0)?, args.range(1)?)?),
+        number::WRITE => submit(cpu, frame, file::write(cpu, args.file(0)?, args.range(1)?)?),
 
         number::READV => {
             submit(cpu, frame, file::read_buffers(process, args.file(0)?, &args.buffers(1)?, None)?)
         }
-        number::WRITEV => submit(
-            cpu,
-            frame,
-            file::write_buffers(process, args.file(0)?, &args.buffers(1)?, None)?,
-        ),
+        number::WRITEV => {
+            submit(cpu, frame, file::write_buffers(cpu, args.file(0)?, &args.buffers(1)?, None)?)
+        }
         number::PREADV => {
             let (file, offset) = (args.file(0)?, Some(args.offset(3)?));
             submit(cpu, frame, file::read_buffers(process, file, &args.buffers(1)?, offset)?)
         }
         number::PWRITEV => {
             let (file, offset) = (args.file(0)?, Some(args.offset(3)?));
-            submit(cpu, frame, file::write_buffers(process, file, &args.buffers(1)?, offset)?)
+            submit(cpu, frame, file::write_buffers(cpu, file, &args.buffers(1)?, offset)?)
         }
         number::PREAD64 => {
             let (file, range, offset) = (args.file(0)?, args.range(1)?, args.offset(3)?);
@@ -277,10 +280,13 @@ fn dispatch(
             process::execute(cpu, frame, context, || args.path(0), request)?
         }
         number::COPS_SPAWN_PROCESS => resumable::resume(cpu, frame, |process| {
-            let console = args.optional_console_mode(3)?;
+            let place = args.place(3)?;
+            if place.foreground.is_some() && terminal::check_change(cpu).is_err() {
+                return Err(Errno::EPERM);
+            }
             let ceiling = scheduling::ceiling_for_child(process, args.optional_priority(2)?)?;
             let request = Request::new(args.number(1), args.number(4));
-            let spawning = Spawning::new(args.path(0)?, request, ceiling, console);
+            let spawning = Spawning::new(args.path(0)?, request, ceiling, place);
             Ok(Resumable::Spawn(try_box(spawning)?))
         })
         .into(),
@@ -368,9 +374,8 @@ fn dispatch(
             let buffer = args.range_of_at_most(2, REPLY_BYTES_MAX)?;
             inspect::inspect(process, kind, args.number(1) as u64, buffer).into()
         }
-        number::COPS_CONSOLE => {
-            let mode = args.console_mode(1)?;
-            process::hand_over_console(process, args.process_id(0)?, mode).into()
+        number::COPS_IGNORE_SIGNALS => {
+            Ok(process.ignore(args.number(0) as u64) as usize & isize::MAX as usize).into()
         }
         number::COPS_FAIL_ALLOCATION => cops::fail_allocation(args.number(0)).into(),
         number::COPS_TRACE => match args.trace_request()? {

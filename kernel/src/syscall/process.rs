@@ -14,7 +14,7 @@ use super::Reply;
 use super::arguments::{Fork, NewThread};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call::{ChildWait, Operation};
-use crate::fs::{self, ConsoleMode};
+use crate::fs::terminal;
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::resumable::{self, Resumable};
 use crate::process::signals::sent_by;
@@ -127,12 +127,17 @@ pub fn set_group(process: &Process, id: usize, group: usize) -> CallResult {
     let group = if group as i32 == 0 { id } else { group as i32 };
     let group = ProcessId::try_from(group).map_err(|_| Errno::EINVAL)?;
     let id = ProcessId::try_from(id).map_err(|_| Errno::ESRCH)?;
-    children::set_group(process.id, id, group).map(|()| 0)
+    children::set_group(process.id, id, group)?;
+    // A read of the process may wait for the foreground, or be in it no more.
+    terminal::wake_readers();
+    Ok(0)
 }
 
 /// `setsid()`.
 pub fn begin_session(process: &Process) -> CallResult {
-    children::begin_session(process.id).map(|()| process.id as usize)
+    children::begin_session(process.id)?;
+    terminal::wake_readers();
+    Ok(process.id as usize)
 }
 
 /// `clone(flags, stack, ..)` of a process: starts a copy of it.
@@ -180,25 +185,6 @@ pub fn execute(
         }
         Some(Begun::ByNumber0) => Reply::Outcome(Outcome::Sleep),
     })
-}
-
-/// `console(pid or 0, mode)`.
-pub fn hand_over_console(process: &Process, id: ProcessId, mode: ConsoleMode) -> CallResult {
-    if id == 0 || id == process.id {
-        return fs::hand_over_console(process.id, process.id, mode).map(|()| 0);
-    }
-    let child = children::find(id).ok_or(Errno::ESRCH)?;
-    if child.parent.load(Relaxed) != process.id {
-        return Err(Errno::EPERM);
-    }
-    fs::hand_over_console(process.id, id, mode)?;
-    // A process that ends gives up its seat. If it had already ended, the seat just taken belongs
-    // to no process.
-    if children::find(id).is_none() {
-        fs::release_console(id);
-        return Err(Errno::ESRCH);
-    }
-    Ok(0)
 }
 
 /// `getppid()`.

@@ -113,7 +113,7 @@ fn control(cpu: &VirtualCpu, args: &Arguments<'_>) -> CallResult {
     if Arc::ptr_eq(&own, &file) {
         return Err(Errno::EINVAL);
     }
-    let (what, asker) = ((args.number(2), &file), (process.id, process.current_priority(cpu)));
+    let (what, asker) = ((args.number(2), &file), (process.party(), process.current_priority(cpu)));
     match operation {
         epoll_control::ADD => {
             mm::admit()?;

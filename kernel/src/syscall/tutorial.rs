@@ -14,7 +14,7 @@ use cops_algorithms::path::Walk;
 use cops_fallible::{Text, try_arc, try_box};
 
 use super::arguments::{Arguments, Clock, Fork};
-use super::{Reply, conclude, descriptor, file, measure, network, process, submit, time};
+use super::{Reply, conclude, descriptor, file, measure, network, process, submit, terminal, time};
 use crate::arch::{self, SyscallFrame, UserContext};
 use crate::call::{Operation, PathCall, Then};
 use crate::fs::{self, Ask, File, NodeRef, Object};
@@ -39,12 +39,14 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     let frame = SyscallFrame { coroutine: 0, token: 0, ..context.syscall() };
     measure(&frame);
     context.skip_syscall();
-    match dispatch(cpu, &frame, context) {
-        Err(_) | Ok(Reply::Done(Err(_))) => {
+    let reply = dispatch(cpu, &frame, context)
+        .unwrap_or_else(|error| terminal::reply_to_error(cpu, &frame, error));
+    match reply {
+        Reply::Done(Err(_)) => {
             context.set_result(-1_isize as usize);
             Outcome::Return
         }
-        Ok(reply) => conclude(context, 0, reply),
+        reply => conclude(context, 0, reply),
     }
 }
 
@@ -63,7 +65,7 @@ fn dispatch(
         number::OPEN => submit(cpu, frame, open_named(process, args.path(0)?, args.number(1))?),
         number::PIPE => pipe(process, args.structure(0, PIPE_BYTES)?).into(),
         number::READ => submit(cpu, frame, file::read(process, args.file(0)?, args.range(1)?)?),
-        number::WRITE => submit(cpu, frame, file::write(process, args.file(0)?, args.range(1)?)?),
+        number::WRITE => submit(cpu, frame, file::write(cpu, args.file(0)?, args.range(1)?)?),
 
         number::CONNECT => {
             let [address, local, remote] = [0, 1, 2].map(|index| args.number(index));

@@ -2,19 +2,24 @@
 //!
 //! May touch: this process's children.
 
+mod command;
+
 use alloc::ffi::CString;
-use alloc::vec::Vec;
+use alloc::string::String;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
+pub use command::{Command, spawn, spawn_below};
 use cops_abi::errno::CallResult;
 pub use cops_abi::quota::Quota;
 use cops_abi::quota::{ONLY_ASK, kind};
-use cops_abi::syscall::{WAIT4, signal, wait_status};
+use cops_abi::syscall::{
+    PATH_BYTES_MAX, WAIT4, WCONTINUED, WNOHANG, WUNTRACED, signal, wait_status,
+};
 use cops_abi::{Errno, Priority};
 
 use crate::call::{Call, Mode, Operation, Request, Scratch, leftover};
-use crate::io::{ConsoleMode, Error, Result};
+use crate::io::{Error, Result};
 use crate::system;
 
 /// The exit code of a program; 0 means success.
@@ -210,64 +215,67 @@ impl fmt::Display for ExitStatus {
     }
 }
 
-/// Starts the program at `path` with `arguments`, to which the path is prepended. It shares the
-/// standard streams.
-///
-/// # Errors
-/// `ENOENT`, `ENOEXEC`, `E2BIG`, `ENOMEM`, `ENAMETOOLONG`; [`Error::ZeroByte`].
-pub fn spawn<A: AsRef<str>>(path: &str, arguments: &[A]) -> Result<Child> {
-    spawn_below(path, arguments, None)
+/// Ignores the signals in this set from now on, and no others; bit `n - 1` is for signal `n`.
+/// Processes that are started later ignore none.
+pub fn ignore_signals(signals: u64) {
+    system::ignore_signals(signals);
 }
 
-/// Like [`spawn`], with a ceiling for the child and all processes that it starts. `None`: this
-/// process's own ceiling.
-///
-/// # Errors
-/// As [`spawn`]; `EPERM` if `ceiling` is more urgent than this process's own.
-pub fn spawn_below<A: AsRef<str>>(
-    path: &str,
-    arguments: &[A],
-    ceiling: Option<Priority>,
-) -> Result<Child> {
-    start(path, arguments, ceiling, None)
+/// The process group of this process.
+#[must_use]
+pub fn group() -> u32 {
+    system::group()
 }
 
-/// Like [`spawn_below`], and makes the child the foreground process before it starts: it reads what
-/// is typed, in `mode`, until it ends or this process takes the console back with
-/// [`crate::io::take_console`].
+/// Makes this process the only member of a new group, which has its number.
 ///
 /// # Errors
-/// As [`spawn_below`]; `EPERM` if this process does not have the console; `EAGAIN` if it has been
-/// handed on too often.
-pub fn spawn_in_foreground<A: AsRef<str>>(
-    path: &str,
-    arguments: &[A],
-    ceiling: Option<Priority>,
-    mode: ConsoleMode,
-) -> Result<Child> {
-    start(path, arguments, ceiling, Some(mode))
+/// `EPERM` if it leads its session.
+pub fn begin_group() -> Result<()> {
+    Ok(system::set_group(0, 0)?)
 }
 
-fn start<A: AsRef<str>>(
-    path: &str,
-    arguments: &[A],
-    ceiling: Option<Priority>,
-    console: Option<ConsoleMode>,
-) -> Result<Child> {
-    let string = |text: &str| CString::new(text).map_err(|_| Error::ZeroByte);
-    let path = string(path)?;
-    let arguments: Vec<CString> =
-        arguments.iter().map(|text| string(text.as_ref())).collect::<Result<_>>()?;
-    let mut pointers: Vec<_> = arguments.iter().map(|text| text.as_ptr()).collect();
-    pointers.insert(0, path.as_ptr());
-    pointers.push(core::ptr::null());
-    // SAFETY: `path` and the strings that the pointers refer to live until the call returns, each
-    // ends with a zero, and the last pointer is null.
-    #[allow(unsafe_code)]
-    let pid = unsafe {
-        system::spawn_process(&path, &pointers, ceiling, console.map(ConsoleMode::bits))
-    }?;
-    Ok(Child { pid: pid as u32 })
+/// Makes this process the leader of a new session, which has no terminal, and of a new group.
+///
+/// # Errors
+/// `EPERM` if there is a group with the number of this process.
+pub fn begin_session() -> Result<()> {
+    Ok(system::begin_session()?)
+}
+
+/// Sends `signal` to the processes of `group` that this process may signal.
+///
+/// # Errors
+/// `ESRCH`, `EINVAL`, `EPERM` if there are only others.
+pub fn kill_group(group: u32, signal: u8) -> Result<()> {
+    Ok(system::kill_group(group, signal)?)
+}
+
+/// The environment, as `NAME=value`.
+pub fn environment() -> impl Iterator<Item = &'static [u8]> {
+    crate::start::environment()
+}
+
+/// The current directory.
+///
+/// # Errors
+/// `ERANGE` if its path is longer than any that a call takes.
+pub fn working_directory() -> Result<String> {
+    let mut bytes = alloc::vec![0; PATH_BYTES_MAX];
+    let length = system::working_directory(&mut bytes)?;
+    // It ends with a zero.
+    bytes.truncate(length.saturating_sub(1));
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Changes the current directory, in which relative paths begin, also those of processes that are
+/// started later.
+///
+/// # Errors
+/// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; [`Error::ZeroByte`].
+pub fn set_working_directory(path: &str) -> Result<()> {
+    let path = CString::new(path).map_err(|_| Error::ZeroByte)?;
+    Ok(system::set_working_directory(&path)?)
 }
 
 /// Ends process `pid` with `signal` (`cops_abi::syscall::signal`).
@@ -312,16 +320,6 @@ impl Child {
         Ok(system::set_ceiling(self.pid, priority)?)
     }
 
-    /// Makes the child the foreground process: it reads what is typed, in `mode`, until it ends or
-    /// this process takes the console back with [`crate::io::take_console`].
-    ///
-    /// # Errors
-    /// `EPERM` if this process does not have the console; `EAGAIN` if it has been handed on too
-    /// often; `ESRCH` if the child has ended.
-    pub fn hand_console(&mut self, mode: ConsoleMode) -> Result<()> {
-        Ok(system::hand_over_console(self.pid, mode.bits())?)
-    }
-
     /// Kills it with `SIGKILL`. It must still be waited for.
     ///
     /// # Errors
@@ -331,17 +329,61 @@ impl Child {
     }
 }
 
+/// What has happened to a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It has ended.
+    Ended(ExitStatus),
+    /// This signal has stopped it.
+    Stopped(u8),
+    /// It goes on.
+    Continued,
+}
+
+/// The low byte of the status of a process that is stopped.
+const STOPPED: i32 = 0x7f;
+
+impl Change {
+    fn of(status: i32) -> Self {
+        match status {
+            wait_status::CONTINUED => Self::Continued,
+            _ if status & 0xff == STOPPED => Self::Stopped((status >> 8) as u8),
+            _ => Self::Ended(ExitStatus { status }),
+        }
+    }
+}
+
+/// Waits until a child ends, stops or goes on; returns its id. Cancel-safe. A program that uses
+/// this function uses neither [`Child::wait`] nor [`Wait`], which could get news of a stop.
+///
+/// # Errors
+/// `ECHILD` if there is no child.
+pub async fn wait_for_change() -> Result<(u32, Change)> {
+    let (pid, status) = Call::new(Wait { pid: None, options: WUNTRACED | WCONTINUED }).await?;
+    Ok((pid, Change::of(status.status)))
+}
+
+/// As [`wait_for_change`], without waiting: `None` if there are no news.
+#[must_use]
+pub fn next_change() -> Option<(u32, Change)> {
+    let kept = leftover::take_status(None);
+    let options = WNOHANG | WUNTRACED | WCONTINUED;
+    let (pid, status) = kept.or_else(|| system::wait_any(options).ok().flatten())?;
+    Some((pid, Change::of(status)))
+}
+
 /// `wait4(pid)`: waits for a child; returns its id and exit status.
 #[derive(Debug)]
 pub struct Wait {
     pid: Option<u32>,
+    options: usize,
 }
 
 impl Wait {
-    /// Waits for one child, or for any.
+    /// Waits for the end of one child, or of any.
     #[must_use]
     pub fn new(pid: Option<u32>) -> Self {
-        Self { pid }
+        Self { pid, options: 0 }
     }
 }
 
@@ -365,7 +407,7 @@ unsafe impl Operation for Wait {
         let which = self.pid.map_or(usize::MAX, |pid| pid as usize);
         Request {
             number: WAIT4,
-            arguments: [which, mode.scratch().expose_provenance(), 0, 0, 0, 0],
+            arguments: [which, mode.scratch().expose_provenance(), self.options, 0, 0, 0],
         }
     }
 

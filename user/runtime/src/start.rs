@@ -25,6 +25,14 @@ static NOTE: Note = Note::CURRENT;
 /// The scheduler's functions in the vDSO.
 static CORE: spin::Once<CoreTable> = spin::Once::new();
 
+/// The environment, as `NAME=value`.
+static ENVIRONMENT: spin::Once<Vec<&'static CStr>> = spin::Once::new();
+
+/// The strings of the environment.
+pub(crate) fn environment() -> impl Iterator<Item = &'static [u8]> {
+    ENVIRONMENT.get().into_iter().flatten().map(|string| string.to_bytes())
+}
+
 /// The type of the program's `main`, as converted by `#[cops::main]`.
 pub type Main = Pin<Box<dyn Future<Output = ExitCode> + Send>>;
 
@@ -84,9 +92,12 @@ unsafe fn read_stack(stack: *const usize) -> (Arguments, Auxiliary) {
         let first = stack.add(1);
         let strings = core::slice::from_raw_parts(first.cast::<*const c_char>(), count);
         let mut next = first.add(count + 1);
+        let mut environment = Vec::new();
         while *next != 0 {
+            environment.push(CStr::from_ptr(core::ptr::with_exposed_provenance(*next)));
             next = next.add(1);
         }
+        ENVIRONMENT.call_once(|| environment);
         next = next.add(1);
         let mut auxiliary = Auxiliary::default();
         while *next != auxv::AT_NULL {

@@ -13,7 +13,7 @@ use cops_abi::errno::{CallResult, decode};
 use cops_abi::quota::Quota;
 use cops_abi::socket::{self, ADDRESS_BYTES_MAX};
 use cops_abi::statistics::Statistics;
-use cops_abi::syscall::{self as number, CallHandle, map_flags, protection};
+use cops_abi::syscall::{self as number, CallHandle, SpawnOptions, map_flags, protection};
 use cops_abi::trace::operation;
 use cops_abi::{Errno, Priority};
 
@@ -198,17 +198,23 @@ pub(crate) fn pipe() -> Result<[i32; 2], Errno> {
 /// Starts a process.
 ///
 /// # Safety
-/// `arguments` ends with a null pointer; each of the other pointers refers to a string that ends
-/// with a zero and lives until the call returns.
+/// `arguments` and `environment` end with a null pointer; each of the other pointers refers to a
+/// string that ends with a zero and lives until the call returns.
 pub(crate) unsafe fn spawn_process(
     path: &core::ffi::CStr,
     arguments: &[*const core::ffi::c_char],
     ceiling: Option<Priority>,
-    console: Option<usize>,
+    options: &SpawnOptions,
+    environment: Option<&[*const core::ffi::c_char]>,
 ) -> CallResult {
     let ceiling = ceiling.map_or(0, |ceiling| usize::from(ceiling.level()) + 1);
-    let console = console.map_or(0, |mode| mode + 1);
-    let arguments = [path.as_ptr().addr(), arguments.as_ptr().addr(), ceiling, console];
+    let arguments = [
+        path.as_ptr().addr(),
+        arguments.as_ptr().addr(),
+        ceiling,
+        core::ptr::from_ref(options).addr(),
+        environment.map_or(0, |environment| environment.as_ptr().addr()),
+    ];
     // SAFETY: the path is a C string, and this function's contract covers the arguments; the kernel
     // copies all of them before it returns.
     unsafe { call(number::COPS_SPAWN_PROCESS, arguments) }
@@ -356,10 +362,62 @@ pub(crate) fn set_ceiling(pid: u32, priority: Priority) -> Result<(), Errno> {
     unsafe { call(number::COPS_SET_CEILING, [pid as usize, priority.level().into()]) }.map(drop)
 }
 
-/// Hands the console to this process (0) or a child.
-pub(crate) fn hand_over_console(pid: u32, mode: usize) -> Result<(), Errno> {
+/// `ioctl` with a request that reads or writes at most the bytes of `argument`.
+pub(crate) fn ioctl(fd: i32, request: usize, argument: &mut [u8]) -> Result<(), Errno> {
+    // SAFETY: the requests of the callers transfer at most the bytes of the slice, which is
+    // exclusively borrowed until the call returns.
+    unsafe { call(number::IOCTL, [fd as usize, request, argument.as_mut_ptr().addr()]) }.map(drop)
+}
+
+pub(crate) fn begin_session() -> Result<(), Errno> {
     // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
-    unsafe { call(number::COPS_CONSOLE, [pid as usize, mode]) }.map(drop)
+    unsafe { call(number::SETSID, []) }.map(drop)
+}
+
+pub(crate) fn kill_group(group: u32, signal: u8) -> Result<(), Errno> {
+    let group = -(group as isize);
+    // SAFETY: the call passes no memory address, and ends processes rather than changing their
+    // memory.
+    unsafe { call(number::KILL, [group as usize, signal.into()]) }.map(drop)
+}
+
+/// Ignores these signals, and no others.
+pub(crate) fn ignore_signals(signals: u64) {
+    // SAFETY: the call passes only numbers, and cannot fail.
+    let _ = unsafe { call(number::COPS_IGNORE_SIGNALS, [signals as usize]) };
+}
+
+/// `wait4` of any child with options of which one is `WNOHANG`: its number and status.
+pub(crate) fn wait_any(options: usize) -> Result<Option<(u32, i32)>, Errno> {
+    let mut status = 0_i32;
+    // SAFETY: the kernel writes four bytes, the size of the status, which lives until the call
+    // returns.
+    let pid = unsafe { call(number::WAIT4, [usize::MAX, (&raw mut status).addr(), options, 0]) }?;
+    Ok((pid != 0).then_some((pid as u32, status)))
+}
+
+/// Writes the path of the current directory, with a zero at its end. Returns its length.
+pub(crate) fn working_directory(bytes: &mut [u8]) -> CallResult {
+    // SAFETY: the kernel writes only to the slice, which is exclusively borrowed until the call
+    // returns.
+    unsafe { call(number::GETCWD, [bytes.as_mut_ptr().addr(), bytes.len()]) }
+}
+
+pub(crate) fn set_working_directory(path: &core::ffi::CStr) -> Result<(), Errno> {
+    // SAFETY: the path is a C string, which the kernel only reads.
+    unsafe { call(number::CHDIR, [path.as_ptr().addr()]) }.map(drop)
+}
+
+/// The group of this process.
+pub(crate) fn group() -> u32 {
+    // SAFETY: the call passes only numbers. It cannot fail for the caller itself.
+    unsafe { call(number::GETPGID, [0]) }.map_or(0, |group| group as u32)
+}
+
+/// Puts process `pid` into group `group`; 0 is this process, or a group with the process's number.
+pub(crate) fn set_group(pid: u32, group: u32) -> Result<(), Errno> {
+    // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
+    unsafe { call(number::SETPGID, [pid as usize, group as usize]) }.map(drop)
 }
 
 pub(crate) fn quota(pid: u32, kind: usize, limit: usize) -> Result<Quota, Errno> {

@@ -95,6 +95,11 @@ impl Image {
         Ok(Program { strings: start.strings, ..program })
     }
 
+    /// The directory in which relative paths begin.
+    pub fn working(&self) -> &NodeRef {
+        &self.working
+    }
+
     /// Executes a portion of the search for the program. Returns whether there is more to do before
     /// [`Self::resume`].
     ///

@@ -23,8 +23,9 @@ use cops_fallible::Text;
 
 use super::number::{Number, Unstarted};
 use super::signals::CpuSignals;
-use super::{Parts, PersonalityKind, Process, ProcessId, Thread, reaper};
-use crate::fs::{self, ConsoleMode, NodeRef};
+use super::spawn::Place;
+use super::{Parts, PersonalityKind, Process, ProcessId, Thread, children, reaper};
+use crate::fs::{self, Descriptor, FileTable, NodeRef, terminal};
 use crate::mm;
 use crate::trace;
 
@@ -40,8 +41,10 @@ pub async fn start_program(
     forced: Option<PersonalityKind>,
 ) -> Result<Arc<Process>, Errno> {
     let path = Text::try_from_str(path)?;
-    let mut loading =
-        Loading::new(path, fs::root_directory().clone(), arguments, ceiling, None, 0)?;
+    let mut loading = {
+        let (working, place) = (fs::root_directory().clone(), Place::default());
+        Loading::new(path, working, arguments, ceiling, place, 0)?
+    };
     if let Some(kind) = forced {
         loading.image.force(kind);
     }
@@ -57,8 +60,8 @@ pub async fn start_program(
 pub struct Loading {
     image: Image,
     ceiling: Priority,
-    /// The mode in which the program gets the console, before its first instruction.
-    console: Option<ConsoleMode>,
+    /// Its files and its group.
+    place: Place,
     stage: Stage,
 }
 
@@ -77,9 +80,9 @@ enum Stage {
 }
 
 impl Loading {
-    /// The program at `path`, which is to be started with `arguments` and this `ceiling`, and in
-    /// the foreground of the console if its parent hands that over with `console`. Relative paths
-    /// begin in directory `working`. The parent has number `parent`; 0 is the kernel.
+    /// The program at `path`, which is to be started with `arguments` and this `ceiling` in this
+    /// `place`. Relative paths begin in directory `working`, also those of the program. The parent
+    /// has number `parent`; 0 is the kernel.
     ///
     /// # Errors
     /// As for [`Image::new`].
@@ -88,11 +91,11 @@ impl Loading {
         working: NodeRef,
         arguments: Arguments,
         ceiling: Priority,
-        console: Option<ConsoleMode>,
+        place: Place,
         parent: ProcessId,
     ) -> Result<Self, Errno> {
         let image = Image::new(path, working, arguments, parent)?;
-        Ok(Self { image, ceiling, console, stage: Stage::Nothing })
+        Ok(Self { image, ceiling, place, stage: Stage::Nothing })
     }
 
     /// Executes a portion of some microseconds. `None` if there is more to do; otherwise the
@@ -117,7 +120,8 @@ impl Loading {
             // new process.
             Stage::Nothing => Stage::Numbered(Number::reserve(parent)?),
             Stage::Numbered(number) => {
-                let parts = Parts::allocate(number.family, trace::is_on())?;
+                let mut parts = Parts::allocate(number.family, trace::is_on())?;
+                self.fill_table(&mut parts.files)?;
                 Stage::Filling(number, parts)
             }
             Stage::Filling(number, parts) => match self.image.resume(&parts.areas())? {
@@ -135,6 +139,28 @@ impl Loading {
         Ok(None)
     }
 
+    /// Puts the files into the table of the new process, and frees the reference to them.
+    fn fill_table(&mut self, table: &mut FileTable) -> Result<(), Errno> {
+        table.set_working(self.image.working().clone());
+        for (number, file) in self.place.files.iter_mut().enumerate() {
+            if let Some(file) = file.take() {
+                table.insert_at(Descriptor(number), file, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts process `id` into its group, and the group into the foreground, before it runs.
+    fn join_group(&self, parent: &Process, id: ProcessId) -> Result<(), Errno> {
+        let Some(group) = self.place.group else { return Ok(()) };
+        let group = if group == 0 { id } else { group };
+        children::set_group(parent.id, id, group)?;
+        match self.place.foreground {
+            Some(settings) => terminal::set_foreground(parent.party(), group, Some(settings)),
+            None => Ok(()),
+        }
+    }
+
     fn start(
         &self,
         unstarted: Unstarted,
@@ -142,8 +168,8 @@ impl Loading {
         parent: Option<&Process>,
     ) -> Result<Arc<Process>, Errno> {
         unstarted.start(parent, |process| {
-            if let (Some(mode), Some(parent)) = (self.console, parent) {
-                fs::hand_over_console(parent.id, process.id, mode)?;
+            if let Some(parent) = parent {
+                self.join_group(parent, process.id)?;
             }
             let thread = Thread::first(process.id);
             process.add_first_cpu(process.first_context(&start), thread, CpuSignals::default())

@@ -17,7 +17,7 @@ use cops_abi::linux::{self as number, clock};
 use cops_abi::syscall::{self as native, CLOCK_MONOTONIC, CLOCK_REALTIME};
 
 use super::arguments::{Arguments, Clock};
-use super::{Reply, conclude, measure, process, submit, time};
+use super::{Reply, conclude, measure, process, submit, terminal, time};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call;
 use crate::log;
@@ -42,7 +42,7 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
         Some(linux) => dispatch(cpu, linux, &mut frame, context),
         None => Err(Errno::ENOSYS),
     };
-    let reply = reply.unwrap_or_else(|error| Reply::Done(Err(error)));
+    let reply = reply.unwrap_or_else(|error| terminal::reply_to_error(cpu, &frame, error));
     let is_broken_pipe = matches!(reply, Reply::Done(Err(Errno::EPIPE)));
     let outcome = conclude(context, 0, reply);
     if is_broken_pipe {

@@ -14,7 +14,7 @@ use crate::error::{Because, Outcome};
 use crate::process::capture;
 
 /// Package, and the packages of ours that it may depend on (development dependencies included).
-const PACKAGES: [(&str, &[&str]); 17] = [
+const PACKAGES: [(&str, &[&str]); 18] = [
     ("cops-executor", &[]),
     ("cops-abi", &["cops-executor"]),
     ("cops-vdso", &["cops-executor", "cops-abi"]),
@@ -37,7 +37,8 @@ const PACKAGES: [(&str, &[&str]); 17] = [
     ("cops-macros", &[]),
     ("cops", &["cops-abi", "cops-executor", "cops-macros", "cops-memcpy"]),
     ("matrix-message", &[]),
-    ("cops-apps", &["cops", "cops-ext4", "matrix-message"]),
+    ("command-line", &[]),
+    ("cops-apps", &["cops", "cops-ext4", "command-line", "matrix-message"]),
     ("cops-profiler", &[]),
     ("xtask", &[]),
     ("cops-report", &[]),

@@ -41,7 +41,7 @@ const SERVED: &str = "served";
 const RUST: &str = "event-loop";
 const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 
-const TESTS: [Test; 28] = [
+const TESTS: [Test; 29] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -112,6 +112,15 @@ const TESTS: [Test; 28] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "/proc is in order",
+        message: "",
+    },
+    Test {
+        name: "terminal: sessions, foreground, background, hang-up",
+        program: "terminal",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "the terminal is in order",
         message: "",
     },
     Test {

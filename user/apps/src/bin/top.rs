@@ -10,12 +10,12 @@ use core::fmt::Write;
 use core::pin::pin;
 
 use cops::inspect::{self, HartRecord, ProcessRecord, state, text};
-use cops::io::{self, ConsoleMode, Read, stdin};
+use cops::io::{self, Read, stdin, terminal};
 use cops::memory::Statistics;
 use cops::process::ExitCode;
 use cops::task::{self, Priority};
 use cops::time::{self, Duration, sleep};
-use cops::{Arguments, eprintln, memory, print};
+use cops::{Arguments, eprintln, memory, print, process};
 use futures_util::future::{Either, select};
 
 const USAGE: &str = "usage: top [-n COUNT] [-d SECONDS] [-p]
@@ -88,7 +88,9 @@ async fn main(arguments: Arguments) -> io::Result<ExitCode> {
         task::set_priority(main, Priority::MOST_URGENT);
     }
     // In the background there are no keys.
-    let mut keys = Keys { open: io::take_console(ConsoleMode::KEYS).is_ok() };
+    let is_background = terminal::foreground().is_ok_and(|group| group != process::group());
+    let mut keys =
+        Keys { open: !is_background && terminal::set_mode(terminal::Mode::KEYS).is_ok() };
     let mut before = Sample::take()?;
     let mut pictures = 0;
     while options.count.is_none_or(|count| pictures < count) {

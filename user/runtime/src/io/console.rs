@@ -2,8 +2,6 @@
 
 use core::fmt::{self, Write as _};
 
-use cops_abi::syscall::console_mode;
-
 use super::{AsFd, BorrowedFd, ErrorType, implement_stream};
 use crate::system;
 
@@ -34,8 +32,9 @@ macro_rules! standard_stream {
 }
 
 standard_stream! {
-    /// Standard input: bytes as they are typed, or lines, as [`take_console`] or the parent of this
-    /// process has chosen. While another process has the console, a read waits.
+    /// Standard input. If it is the terminal: bytes as they are typed, or lines, as
+    /// [`terminal::set_mode`](super::terminal::set_mode) or the parent of this process has chosen;
+    /// a read in the background stops this process.
     Stdin, stdin, 0, Read
 }
 standard_stream! {
@@ -45,42 +44,6 @@ standard_stream! {
 standard_stream! {
     /// Standard error, without a buffer.
     Stderr, stderr, 2, Write
-}
-
-/// How the process that has the console reads from it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConsoleMode {
-    /// The kernel edits and echoes lines, and a read returns at most one of them. Otherwise bytes
-    /// are read as they are typed.
-    pub lines: bool,
-    /// Ctrl-C is not input: the process that handed the console over reads it, as a byte 3, from
-    /// its standard input.
-    pub interrupt: bool,
-}
-
-impl ConsoleMode {
-    /// For programs that do not set a mode themselves: lines, and Ctrl-C ends the program.
-    pub const ORDINARY: ConsoleMode = ConsoleMode { lines: true, interrupt: true };
-    /// Keys as they are typed, except Ctrl-C.
-    pub const KEYS: ConsoleMode = ConsoleMode { lines: false, interrupt: true };
-    /// For a shell's own prompt: lines. Ctrl-C cancels the line, which is then read as an empty
-    /// one.
-    pub const PROMPT: ConsoleMode = ConsoleMode { lines: true, interrupt: false };
-
-    pub(crate) const fn bits(self) -> usize {
-        let lines = if self.lines { console_mode::LINES } else { 0 };
-        let interrupt = if self.interrupt { console_mode::INTERRUPT } else { 0 };
-        lines | interrupt
-    }
-}
-
-/// Makes this process, which has the console or has handed it over, the foreground process, with
-/// `mode`.
-///
-/// # Errors
-/// `EPERM` if this process neither has the console nor has handed it over.
-pub fn take_console(mode: ConsoleMode) -> super::Result<()> {
-    Ok(system::hand_over_console(0, mode.bits())?)
 }
 
 /// Text to be written to a descriptor, gathered so that a line is written by one call and appears

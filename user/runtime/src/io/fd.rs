@@ -45,6 +45,12 @@ impl ErrorType for Fd {
 
 implement_stream!(Fd: Read + Write);
 
+impl ErrorType for BorrowedFd<'_> {
+    type Error = super::Error;
+}
+
+implement_stream!(BorrowedFd<'_>: Read + Write);
+
 /// A descriptor borrowed from its owner.
 #[derive(Clone, Copy, Debug)]
 pub struct BorrowedFd<'a> {

@@ -13,9 +13,10 @@ mod error;
 mod fd;
 mod operation;
 mod positional;
+pub mod terminal;
 
 pub(crate) use console::Gather;
-pub use console::{ConsoleMode, Stderr, Stdin, Stdout, stderr, stdin, stdout, take_console};
+pub use console::{Stderr, Stdin, Stdout, stderr, stdin, stdout};
 #[doc(hidden)]
 pub use console::{print_to_stderr, print_to_stdout};
 pub use embedded_io_async::{

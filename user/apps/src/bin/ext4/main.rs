@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 use cops::Arguments;
 use cops::fs::server::{Server, unmount};
-use cops::io::{ConsoleMode, Result};
+use cops::io::Result;
 use cops::process::{self, ExitCode};
 use cops::task::{self, JoinHandle, Priority};
 use cops::time::{Duration, since_1970, sleep};
@@ -50,7 +50,7 @@ async fn main(arguments: Arguments) -> Result<ExitCode> {
             None
         }
     };
-    let mut child = process::spawn_in_foreground(program, rest, None, ConsoleMode::ORDINARY)?;
+    let mut child = process::spawn(program, rest)?;
     let status = child.wait().await?;
     if let Some(served) = served {
         served.end().await?;

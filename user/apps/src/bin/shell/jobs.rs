@@ -1,59 +1,150 @@
-//! The programs that the shell has started: one at a time in the foreground, any number in the
-//! background.
+//! The pipelines that the shell has started and that have not ended, each in a process group of its
+//! own.
 
-use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::future::Future;
-use core::pin::pin;
 
-use crate::input::{Input, Waited};
 use cops::abi::Errno;
 use cops::abi::syscall::signal;
-use cops::inspect;
-use cops::io::{self, ConsoleMode};
-use cops::process::{self, Child, ExitStatus};
+use cops::io::{self, terminal};
+use cops::process::{self, Change, Child, ExitStatus};
+use cops::task::Priority;
 use cops::{eprintln, println};
-use futures_util::FutureExt;
-use futures_util::future::{Either, join_all, select};
 
-/// A program that the shell has started and that may still run.
-pub struct Job {
-    /// 0 for a program that was never in the background.
-    number: u32,
+use crate::{BACKGROUND, FOREGROUND, below_ceiling};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    Stopped(u8),
+    Ended(ExitStatus),
+}
+
+/// A process of a job.
+struct Member {
     child: Child,
-    pub name: String,
-    /// Was ended by Ctrl-C, so its end is not reported.
-    is_interrupted: bool,
-    /// Its exit status, until it is reported.
-    status: Option<io::Result<ExitStatus>>,
+    state: State,
+}
+
+/// A pipeline.
+pub struct Job {
+    /// 0 for one that was never in the background.
+    number: u32,
+    pub group: u32,
+    members: Vec<Member>,
+    text: String,
+    /// The settings of the terminal when it was stopped in the foreground.
+    settings: Option<terminal::Settings>,
+    /// It has been reported as stopped.
+    is_reported: bool,
 }
 
 impl Job {
-    pub fn new(child: Child, name: String) -> Self {
-        Self { number: 0, child, name, is_interrupted: false, status: None }
+    /// A job without members, which come one by one.
+    pub fn new(text: &str) -> Self {
+        let (number, group, members) = (0, 0, Vec::new());
+        Self { number, group, members, text: text.into(), settings: None, is_reported: false }
+    }
+
+    pub fn add(&mut self, child: Child) {
+        if self.group == 0 {
+            self.group = child.id();
+        }
+        self.members.push(Member { child, state: State::Running });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    fn is_running(&self) -> bool {
+        self.members.iter().any(|member| member.state == State::Running)
+    }
+
+    fn stopped_by(&self) -> Option<u8> {
+        self.members.iter().find_map(|member| match member.state {
+            State::Stopped(signal) => Some(signal),
+            _ => None,
+        })
+    }
+
+    /// How its last process has ended.
+    fn status(&self) -> Option<ExitStatus> {
+        match self.members.last()?.state {
+            State::Ended(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// A key may have been typed before all of the pipeline was started: then its signal is for the
+    /// others too.
+    fn pass_on(&self, change: Change) {
+        let signal = match change {
+            Change::Stopped(signal) => Some(signal),
+            Change::Ended(status) => status.signal(),
+            Change::Continued => None,
+        };
+        if let Some(signal @ (signal::SIGINT | signal::SIGTSTP)) = signal
+            && self.is_running()
+        {
+            let _ = process::kill_group(self.group, signal);
+        }
+    }
+
+    fn set_ceiling(&mut self, ceiling: Priority) {
+        for member in &mut self.members {
+            // It may have ended.
+            let _ = member.child.set_ceiling(ceiling);
+        }
+    }
+
+    /// Makes its stopped processes go on.
+    fn resume(&mut self) -> io::Result<()> {
+        for member in &mut self.members {
+            if let State::Stopped(_) = member.state {
+                member.state = State::Running;
+            }
+        }
+        self.is_reported = false;
+        process::kill_group(self.group, signal::SIGCONT)
     }
 }
 
-/// All jobs in the background.
-#[derive(Default)]
+/// All jobs.
 pub struct Jobs {
     list: Vec<Job>,
+    /// Whether the shell owns the terminal.
+    is_interactive: bool,
 }
 
 impl Jobs {
-    /// Adds a job to the background, with the lowest free number.
+    pub fn new(is_interactive: bool) -> Self {
+        Self { list: Vec::new(), is_interactive }
+    }
+
+    /// Whether jobs get into the foreground of the terminal.
+    pub fn is_interactive(&self) -> bool {
+        self.is_interactive
+    }
+
+    /// Adds a job to the background.
     pub fn add(&mut self, mut job: Job) {
-        let is_free = |number: &u32| self.list.iter().all(|job| job.number != *number);
-        job.number = (1..).find(is_free).unwrap_or(u32::MAX);
-        if !job.is_interrupted {
-            println!("[{}] {}", job.number, job.child.id());
-        }
+        self.give_number(&mut job);
+        println!("[{}] {}", job.number, job.group);
         self.list.push(job);
     }
 
-    /// Takes a job out of the background: the one with this number, or the last.
-    pub fn take(&mut self, number: Option<&str>) -> io::Result<Job> {
+    /// Gives a job the lowest free number, unless it has one.
+    fn give_number(&self, job: &mut Job) {
+        if job.number == 0 {
+            let is_free = |number: &u32| self.list.iter().all(|job| job.number != *number);
+            job.number = (1..).find(is_free).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// The place of the job with this number, with or without a `%` before it; of the last one
+    /// without a number.
+    fn find(&self, number: Option<&str>) -> io::Result<usize> {
         let place = match number {
             Some(text) => {
                 let number = text.trim_start_matches('%').parse().ok();
@@ -61,115 +152,147 @@ impl Jobs {
             }
             None => self.list.len().checked_sub(1),
         };
-        place.map(|place| self.list.remove(place)).ok_or(Errno::ESRCH.into())
+        place.ok_or(Errno::ESRCH.into())
     }
 
-    /// Prints and removes the jobs that have ended.
-    pub fn report_ended(&mut self) {
-        self.list.retain_mut(|job| {
-            let Some(status) = job.status.take().or_else(|| job.child.wait().now_or_never()) else {
-                return true;
+    /// Notes what has happened to a child.
+    fn note(&mut self, current: Option<&mut Job>, child: u32, change: Change) {
+        let jobs = self.list.iter_mut().chain(current);
+        let mut members = jobs.flat_map(|job| &mut job.members);
+        if let Some(member) = members.find(|member| member.child.id() == child) {
+            member.state = match change {
+                Change::Ended(status) => State::Ended(status),
+                Change::Stopped(signal) => State::Stopped(signal),
+                Change::Continued => State::Running,
             };
-            match status {
-                _ if job.is_interrupted => {}
-                Ok(status) => println!("[{}] ended: {} ({status})", job.number, job.name),
-                Err(error) => eprintln!("[{}] {}: {error}", job.number, job.name),
+        }
+    }
+
+    /// Reports jobs that have ended, which are removed, or were stopped.
+    pub fn report(&mut self) {
+        while let Some((child, change)) = process::next_change() {
+            self.note(None, child, change);
+        }
+        self.list.retain_mut(|job| {
+            if job.is_running() {
+                return true;
+            }
+            if job.stopped_by().is_some() {
+                if !job.is_reported {
+                    println!("[{}] stopped: {}", job.number, job.text);
+                    job.is_reported = true;
+                }
+                return true;
+            }
+            if let Some(status) = job.status() {
+                println!("[{}] ended: {} ({status})", job.number, job.text);
             }
             false
         });
     }
 
-    pub fn show(&self) {
+    /// Describes all jobs, a line for each.
+    pub fn describe(&self, out: &mut String) {
+        use core::fmt::Write;
         for job in &self.list {
-            println!("[{}] {} {}", job.number, job.child.id(), job.name);
+            let mark = if job.is_running() { "" } else { " (stopped)" };
+            let _ = writeln!(out, "[{}] {} {}{mark}", job.number, job.group, job.text);
         }
     }
 
-    /// Ends jobs (by `%N`, or N) and processes (by number), each with all its descendants.
-    pub fn kill(&self, which: &[&str]) -> io::Result<()> {
+    /// Sends a signal to jobs (`%N`, or N) and processes (by number).
+    pub fn kill(&self, signal: u8, which: &[String]) -> io::Result<()> {
         for text in which {
             let number: u32 = text.trim_start_matches('%').parse().map_err(|_| Errno::EINVAL)?;
             match self.list.iter().find(|job| job.number == number) {
-                Some(job) => kill_tree(job.child.id(), signal::SIGTERM)?,
+                Some(job) => {
+                    process::kill_group(job.group, signal)?;
+                    if job.stopped_by().is_some() && signal != signal::SIGSTOP {
+                        // A stopped process ends when it goes on.
+                        process::kill_group(job.group, signal::SIGCONT)?;
+                    }
+                }
                 None if text.starts_with('%') => return Err(Errno::ESRCH.into()),
-                None => kill_tree(number, signal::SIGTERM)?,
+                None => process::kill(number, signal)?,
             }
         }
         Ok(())
     }
 
-    /// Hands the console to a job and waits for it. Ctrl-C ends it.
-    pub async fn bring_to_front(&mut self, mut job: Job, input: &mut Input) -> io::Result<()> {
-        match job.child.hand_console(ConsoleMode::ORDINARY) {
-            // It has already ended.
-            Ok(()) | Err(io::Error::Kernel(Errno::ESRCH)) => self.attend(job, input).await,
-            Err(error) => {
-                self.add(job);
-                Err(error)
-            }
-        }
+    /// Makes a stopped job go on in the background.
+    pub fn resume_in_background(&mut self, number: Option<&str>) -> io::Result<()> {
+        let place = self.find(number)?;
+        let Some(job) = self.list.get_mut(place) else { return Ok(()) };
+        job.set_ceiling(below_ceiling(BACKGROUND));
+        println!("[{}] {}", job.number, job.text);
+        job.resume()
     }
 
-    /// Waits for a job in the foreground, which has the console. Ctrl-C ends it.
-    pub async fn attend(&mut self, mut job: Job, input: &mut Input) -> io::Result<()> {
-        let status = match job.status.take() {
-            Some(status) => Waited::For(status),
-            None => input.wait_or_interrupt(pin!(job.child.wait())).await,
-        };
-        if let Waited::For(status) = status {
-            let status = status?;
-            if !status.success() {
-                eprintln!("{}: {status}", job.name);
-            }
-            return Ok(());
+    /// Brings a job to the foreground and waits for it. Returns its status.
+    pub async fn bring_to_front(&mut self, number: Option<&str>) -> io::Result<u8> {
+        let place = self.find(number)?;
+        let mut job = self.list.remove(place);
+        println!("{}", job.text);
+        job.set_ceiling(below_ceiling(FOREGROUND));
+        if self.is_interactive {
+            // A job may have ended in the meantime: then there is nothing to bring.
+            let _ = terminal::set_foreground(job.group);
+            let usual = || Ok(terminal::Settings::current()?.with_mode(terminal::Mode::ORDINARY));
+            let settings = job.settings.take().map_or_else(usual, Ok);
+            let _ = settings.and_then(terminal::Settings::set);
         }
-        println!("^C");
-        // The kernel completes its end; the shell does not wait for it.
-        let killed = kill_tree(job.child.id(), signal::SIGINT);
-        io::take_console(ConsoleMode::PROMPT)?;
-        job.is_interrupted = killed.is_ok();
-        self.add(job);
-        killed
+        let _ = job.resume();
+        Ok(self.attend(job).await)
     }
 
-    /// Waits until all jobs have ended (`None`) or `other` is ready.
-    pub async fn all_ended_or<T>(&mut self, other: impl Future<Output = T>) -> Option<T> {
-        let running = self.list.iter_mut().filter(|job| job.status.is_none());
-        // The exit status is stored with its job, so it is reported even if other jobs continue.
-        let all = join_all(running.map(|job| async { job.status = Some(job.child.wait().await) }));
-        match select(pin!(all), pin!(other)).await {
-            Either::Left(_) => None,
-            Either::Right((value, _)) => Some(value),
+    /// Waits for a job in the foreground until it has ended or is stopped. Returns its status.
+    pub async fn attend(&mut self, mut job: Job) -> u8 {
+        while job.is_running() {
+            match process::wait_for_change().await {
+                Ok((child, change)) => {
+                    self.note(Some(&mut job), child, change);
+                    job.pass_on(change);
+                }
+                Err(_) => break,
+            }
         }
+        let settings = self.take_terminal_back();
+        if let Some(signal) = job.stopped_by() {
+            job.settings = settings;
+            job.is_reported = true;
+            self.give_number(&mut job);
+            println!("\n[{}] stopped: {}", job.number, job.text);
+            self.list.push(job);
+            return 128 + signal;
+        }
+        let Some(status) = job.status() else { return 0 };
+        match status.signal() {
+            Some(signal::SIGINT) => println!(),
+            None | Some(signal::SIGPIPE) => {}
+            Some(_) => eprintln!("{}: {status}", job.text),
+        }
+        status.shell_code()
     }
-}
 
-/// Ends a process and all its descendants, parents before their children, so that they cannot start
-/// more. A process that is started while the list is read escapes if its parent is gone before the
-/// next list.
-fn kill_tree(process: u32, signal: u8) -> io::Result<()> {
-    const ROUNDS: u32 = 8;
-    let mut killed = BTreeSet::new();
-    let mut result = Ok(());
-    for _ in 0..ROUNDS {
-        let mut doomed = Vec::new();
-        // A parent has a lower number than its children, and the list is ordered by number.
-        for record in inspect::processes()? {
-            let is_new = record.process == process || killed.contains(&record.parent);
-            if is_new && killed.insert(record.process) {
-                doomed.push(record.process);
-            }
+    /// Puts the shell into the foreground. Returns the settings before.
+    pub fn take_terminal_back(&self) -> Option<terminal::Settings> {
+        if !self.is_interactive {
+            return None;
         }
-        if doomed.is_empty() {
-            break;
-        }
-        for doomed in doomed {
-            match process::kill(doomed, signal) {
-                // It has ended by itself.
-                Err(io::Error::Kernel(Errno::ESRCH)) => {}
-                other => result = result.and(other),
+        let settings = terminal::Settings::current().ok();
+        // First the settings: a key of a signal that is typed in between is input.
+        let _ = terminal::set_mode(terminal::Mode::RAW);
+        let _ = terminal::set_foreground(process::group());
+        settings
+    }
+
+    /// Waits until no job runs.
+    pub async fn wait(&mut self) {
+        while self.list.iter().any(Job::is_running) {
+            match process::wait_for_change().await {
+                Ok((child, change)) => self.note(None, child, change),
+                Err(_) => return,
             }
         }
     }
-    if killed.is_empty() { Err(Errno::ESRCH.into()) } else { result }
 }

@@ -1,26 +1,33 @@
-//! A small shell; `help` lists its commands.
+//! A shell; `help` lists its commands.
 //!
-//! The kernel edits and echoes the lines (`io::ConsoleMode`). The shell reads one line at a time,
-//! so input that is typed ahead goes to the program that the shell starts. It hands the console to
-//! a program in the foreground, and stays more urgent than everything that it starts (decision 20).
+//! It leads the session of the terminal, or is a job of another shell. Each pipeline is a job in a
+//! process group of its own, and the group in the foreground of the terminal gets what is typed and
+//! the signals of keys (decision 36). At the prompt the shell reads keys and edits the line itself,
+//! a byte at a time, so that input that is typed ahead goes to the program that the line starts.
+//! The shell stays more urgent than everything that it starts (decision 20).
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
+mod commands;
 mod input;
 mod jobs;
+mod launch;
+mod variables;
 
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use cops::io::{self, ConsoleMode, stdout};
+use command_line::parse::{Chain, Condition, Pipeline, parse};
+use cops::abi::syscall::signal;
+use cops::io::{self, terminal};
 use cops::process::{self, ExitCode};
 use cops::task::{self, Priority};
-use cops::{eprintln, fs, memory, print, println};
+use cops::{eprintln, println};
 use input::Input;
-use jobs::{Job, Jobs};
+use jobs::Jobs;
+use variables::Variables;
 
 /// How many levels below the shell's ceiling the shell itself, a program in the foreground and a
 /// program in the background are. The last is less urgent than [`Priority::DEFAULT`]: a program in
@@ -34,152 +41,142 @@ fn below_ceiling(levels: u32) -> Priority {
     Priority::saturating(u32::from(process::ceiling().level()) + levels)
 }
 
+/// The status of a command that the shell itself cannot execute.
+const FAULT: u8 = 2;
+/// The status of a command that Ctrl-C has ended.
+const INTERRUPTED: u8 = 128 + signal::SIGINT;
+
 #[cops::main]
 async fn main() -> io::Result<ExitCode> {
     if let Some(main) = task::current() {
         task::set_priority(main, below_ceiling(SHELL));
     }
-    io::take_console(ConsoleMode::PROMPT)?;
-    println!("COPS shell; try `help`.");
-    let mut shell = Shell { jobs: Jobs::default(), input: Input::default() };
+    let is_interactive = begin_job_control();
+    let mut shell = Shell {
+        jobs: Jobs::new(is_interactive),
+        input: Input::default(),
+        variables: Variables::inherited(),
+        status: 0,
+        end: None,
+    };
+    if is_interactive {
+        println!("COPS shell; try `help`.");
+    }
     loop {
-        shell.jobs.report_ended();
-        print!("$ ");
-        let Some(line) = shell.input.line().await? else {
-            println!();
-            return Ok(ExitCode::SUCCESS);
+        shell.jobs.report();
+        let line = if is_interactive {
+            shell.input.edited_line().await?
+        } else {
+            shell.input.plain_line().await?
         };
-        let (words, background) = parse(&line);
-        let [command, arguments @ ..] = words.as_slice() else { continue };
-        if *command == "exit" {
-            return Ok(ExitCode(arguments.first().and_then(|text| text.parse().ok()).unwrap_or(0)));
-        }
-        if let Err(error) = shell.execute(command, arguments, background).await {
-            eprintln!("{command}: {error}");
+        let Some(line) = line else { break };
+        shell.run(&line).await;
+        if let Some(code) = shell.end {
+            return Ok(ExitCode(code));
         }
     }
+    Ok(ExitCode(shell.status))
 }
 
-/// The words of a line, and whether an `&` at its end asks for the background. Control characters,
-/// as those of arrow keys, are removed.
-fn parse(line: &str) -> (Vec<&str>, bool) {
-    let line = line.trim();
-    let (line, background) = match line.strip_suffix('&') {
-        Some(rest) => (rest, true),
-        None => (line, false),
-    };
-    (
-        line.split(|letter: char| letter.is_whitespace() || letter.is_control())
-            .filter(|word| !word.is_empty())
-            .collect(),
-        background,
-    )
+/// Makes the shell the owner of the terminal, if standard input is one: waits until it is in the
+/// foreground if it is a job of another shell, or takes the terminal for its session.
+fn begin_job_control() -> bool {
+    if terminal::Settings::current().is_err() {
+        return false;
+    }
+    match terminal::foreground() {
+        Ok(_) => {
+            while terminal::foreground().is_ok_and(|group| group != process::group()) {
+                // Stops the shell until it is brought to the foreground.
+                let _ = process::kill(process::id(), signal::SIGTTIN);
+            }
+        }
+        Err(_) => {
+            // It fails if the shell leads its session already.
+            let _ = process::begin_session();
+            if terminal::take().is_err() {
+                return false;
+            }
+        }
+    }
+    let of_keys = [signal::SIGINT, signal::SIGQUIT, signal::SIGTSTP];
+    let of_background = [signal::SIGTTIN, signal::SIGTTOU];
+    let ignored = of_keys.into_iter().chain(of_background);
+    process::ignore_signals(ignored.fold(0, |set, signal| set | 1 << (signal - 1)));
+    // It fails for the leader of a session, which has a group of its own.
+    let _ = process::begin_group();
+    terminal::set_mode(terminal::Mode::RAW).is_ok()
+        && terminal::set_foreground(process::group()).is_ok()
 }
 
 struct Shell {
     jobs: Jobs,
     input: Input,
+    variables: Variables,
+    /// That of the last pipeline.
+    status: u8,
+    /// The status with which the shell is to end.
+    end: Option<u8>,
 }
 
 impl Shell {
-    async fn execute(
-        &mut self,
-        command: &str,
-        arguments: &[&str],
-        background: bool,
-    ) -> io::Result<()> {
-        match command {
-            "help" => help(),
-            "ls" => list(arguments.first().unwrap_or(&"/")),
-            "cat" if !arguments.is_empty() => print_files(arguments).await,
-            "echo" => {
-                println!("{}", arguments.join(" "));
-                Ok(())
+    /// Executes a line.
+    async fn run(&mut self, line: &str) {
+        let chains = match parse(line) {
+            Ok(chains) => chains,
+            Err(fault) => {
+                eprintln!("shell: {fault}");
+                self.status = FAULT;
+                return;
             }
-            "stats" => statistics(),
-            "jobs" => {
-                self.jobs.show();
-                Ok(())
-            }
-            "kill" => self.jobs.kill(arguments),
-            "fg" => {
-                let job = self.jobs.take(arguments.first().copied())?;
-                println!("{}", job.name);
-                self.jobs.bring_to_front(job, &mut self.input).await
-            }
-            "wait" => self.wait().await,
-            program => {
-                let path = if program.contains('/') {
-                    String::from(program)
-                } else {
-                    format!("/bin/{program}")
-                };
-                let name = [&[program], arguments].concat().join(" ");
-                if background {
-                    let child =
-                        process::spawn_below(&path, arguments, Some(below_ceiling(BACKGROUND)))?;
-                    self.jobs.add(Job::new(child, name));
-                    return Ok(());
-                }
-                let ceiling = Some(below_ceiling(FOREGROUND));
-                let child =
-                    process::spawn_in_foreground(&path, arguments, ceiling, ConsoleMode::ORDINARY)?;
-                self.jobs.attend(Job::new(child, name), &mut self.input).await
+        };
+        for chain in chains {
+            self.run_chain(&chain).await;
+            if self.status == INTERRUPTED || self.end.is_some() {
+                return;
             }
         }
     }
 
-    /// Waits until no job runs in the background. An empty line or Ctrl-C ends the wait; other
-    /// lines are stored.
-    async fn wait(&mut self) -> io::Result<()> {
-        let mut kept = String::new();
-        loop {
-            match self.jobs.all_ended_or(self.input.line()).await {
-                None => break,
-                Some(line) => match line? {
-                    Some(line) if !line.trim().is_empty() => kept.push_str(&line),
-                    _ => break,
-                },
+    async fn run_chain(&mut self, chain: &Chain) {
+        if chain.is_background && chain.pipelines.len() > 1 {
+            eprintln!("shell: only a single pipeline can run in the background");
+            self.status = FAULT;
+            return;
+        }
+        for (condition, pipeline) in &chain.pipelines {
+            let is_due = match condition {
+                Condition::Always => true,
+                Condition::Success => self.status == 0,
+                Condition::Failure => self.status != 0,
+            };
+            if is_due {
+                self.status = self.run_pipeline(pipeline, chain.is_background).await;
+            }
+            if self.status == INTERRUPTED || self.end.is_some() {
+                return;
             }
         }
-        self.input.keep(&kept);
-        Ok(())
     }
-}
 
-fn help() -> io::Result<()> {
-    println!("Commands: help, ls [DIRECTORY], cat FILE..., echo WORD..., stats, exit [CODE],");
-    println!(
-        "  jobs, fg [N], kill N|PID..., wait (for all that runs in the background; Enter ends it)."
-    );
-    println!(
-        "Anything else is a program: a path, or a name in /bin. Ctrl-C ends it; Ctrl-D ends its input."
-    );
-    println!(
-        "With & at the end of the line it runs in the background, less urgent than what runs in front."
-    );
-    list("/bin")
-}
-
-fn list(directory: &str) -> io::Result<()> {
-    for entry in fs::read_directory(directory)? {
-        let mark = if entry.kind == fs::Kind::Directory { "/" } else { "" };
-        println!("{}{mark}", entry.name);
+    /// Executes a pipeline, and waits for it in the foreground. Returns its status.
+    async fn run_pipeline(&mut self, pipeline: &Pipeline, is_background: bool) -> u8 {
+        let value = |name: &str| self.variables.value(name, self.status);
+        let words = pipeline.commands.iter().map(|command| {
+            let words = command.words.iter().flat_map(|word| word.expand(&value));
+            words.collect::<Vec<String>>()
+        });
+        let words: Vec<_> = words.collect();
+        if let ([command], [words]) = (pipeline.commands.as_slice(), words.as_slice()) {
+            if !command.words.is_empty()
+                && command.words.iter().all(|word| word.assignment().is_some())
+            {
+                return self.assign(command);
+            }
+            if words.is_empty() || commands::is_own(words) {
+                return self.run_own(command, words).await;
+            }
+        }
+        self.launch(pipeline, &words, is_background).await
     }
-    Ok(())
-}
-
-async fn print_files(paths: &[&str]) -> io::Result<()> {
-    for path in paths {
-        io::copy(&mut fs::File::open(path)?, &mut stdout()).await?;
-    }
-    Ok(())
-}
-
-fn statistics() -> io::Result<()> {
-    let bytes = memory::statistics()?.to_bytes();
-    for (name, value) in memory::Statistics::NAMES.iter().zip(bytes.as_chunks().0) {
-        println!("{name:28} {}", u64::from_le_bytes(*value));
-    }
-    Ok(())
 }

@@ -3,15 +3,16 @@
 
 use alloc::vec::Vec;
 
+use cops::abi::file::ioctl;
 use cops::abi::layout::{
     MAP_START, PAGE_BYTES, PROCESS_PAGE, RING_PAGES, SYSTEM_PAGE, USER_END, VDSO,
 };
 use cops::abi::quota::ONLY_ASK;
-use cops::abi::syscall::{self as number, AT_FDCWD, map_flags, protection};
+use cops::abi::syscall::{self as number, AT_FDCWD, SpawnOptions, map_flags, protection, signal};
 use cops::abi::{Errno, Errno::*};
-use cops::io::{Fd, pipe};
+use cops::io::{Fd, pipe, terminal};
 use cops::net::{Ipv4Addr, TcpListener};
-use cops::process::{Resource, parent_id, quota};
+use cops::process::{self, Resource, quota};
 
 use crate::harness::{Failure, Outcome};
 use crate::hostile_arguments::number_of;
@@ -25,7 +26,9 @@ tests! { values:
     bad_sockets,
     bad_processes,
     bad_quotas,
-    bad_consoles,
+    bad_terminals,
+    bad_options_of_new_processes,
+    ignored_signals,
     bad_parking_and_cpus,
     bad_cancels,
     garbage_coroutine_ids,
@@ -275,16 +278,77 @@ async fn bad_quotas() -> Outcome {
     Ok(())
 }
 
-async fn bad_consoles() -> Outcome {
-    for mode in [4, 1 << 8, 1 << 32, usize::MAX] {
-        raw::refused("console's mode", number::COPS_CONSOLE, [0, mode], &[EINVAL])?;
+async fn bad_terminals() -> Outcome {
+    let ask = |request: usize, value: i32| {
+        let mut word = value;
+        raw::call(number::IOCTL, [0, request, (&raw mut word).expose_provenance()])
+    };
+    // It belongs to no session, and this process leads none.
+    for request in [ioctl::GET_FOREGROUND, ioctl::SET_FOREGROUND, ioctl::GET_SESSION] {
+        check_equal!(ask(request, 1), Err(ENOTTY), "request {request:#x}");
     }
-    for process in NO_PROCESSES {
-        raw::refused("console to no process", number::COPS_CONSOLE, [process, 0], &[ESRCH])?;
+    check_equal!(ask(ioctl::LEAVE_TERMINAL, 0), Err(ENOTTY), "to leave a free terminal");
+    check_equal!(ask(ioctl::TAKE_TERMINAL, 0), Err(EPERM), "to take it for another's session");
+    process::begin_session()?;
+    check_equal!(ask(ioctl::TAKE_TERMINAL, 0), Ok(0), "to take it");
+    let own = process::id();
+    for (group, error) in
+        [(-1, EINVAL), (i32::MIN, EINVAL), (0, ESRCH), (i32::MAX, ESRCH), (1, EPERM)]
+    {
+        check_equal!(ask(ioctl::SET_FOREGROUND, group), Err(error), "group {group}");
     }
-    raw::refused("console that is not its own", number::COPS_CONSOLE, [0, 0], &[EPERM])?;
-    let parent = parent_id() as usize;
-    raw::refused("console to the parent", number::COPS_CONSOLE, [parent, 0], &[EPERM])?;
+    for &bad in BAD_ADDRESSES {
+        for request in [ioctl::GET_FOREGROUND, ioctl::SET_FOREGROUND, ioctl::GET_SESSION] {
+            raw::refused("ioctl", number::IOCTL, [0, request, bad], &[EFAULT])?;
+        }
+    }
+    check_equal!(terminal::foreground()?, own, "the foreground after calls that failed");
+    // Its own group is told.
+    process::ignore_signals(1 << (signal::SIGHUP - 1));
+    check_equal!(ask(ioctl::LEAVE_TERMINAL, 0), Ok(0), "to leave it");
+    check_equal!(ask(ioctl::LEAVE_TERMINAL, 0), Err(ENOTTY), "to leave it again");
+    Ok(())
+}
+
+async fn bad_options_of_new_processes() -> Outcome {
+    let good = SpawnOptions { files: [-1; 3], group: -1, foreground: 0, local: 0 };
+    let (path, list) = (c"/bin/hello", [c"/bin/hello".as_ptr(), core::ptr::null()]);
+    let start = |options: &SpawnOptions| {
+        let options = core::ptr::from_ref(options).addr();
+        raw::call(
+            number::COPS_SPAWN_PROCESS,
+            [path.as_ptr().addr(), list.as_ptr().addr(), 0, options],
+        )
+    };
+    for (what, options, error) in [
+        ("a file that is not open", SpawnOptions { files: [-1, 999, -1], ..good }, EBADF),
+        ("no file", SpawnOptions { files: [-1, -1, -2], ..good }, EBADF),
+        ("no group", SpawnOptions { group: -2, ..good }, EINVAL),
+        ("a group that does not exist", SpawnOptions { group: i32::MAX, ..good }, EPERM),
+        ("the foreground without a group", SpawnOptions { foreground: 1, ..good }, EINVAL),
+        ("no foreground", SpawnOptions { group: 0, foreground: 2, ..good }, EINVAL),
+        ("unknown flags", SpawnOptions { group: 0, foreground: 1, local: 4, ..good }, EINVAL),
+        ("no terminal", SpawnOptions { group: 0, foreground: 1, ..good }, ENOTTY),
+    ] {
+        check_equal!(start(&options), Err(error), "{what}");
+    }
+    for &bad in BAD_ADDRESSES.iter().filter(|&&bad| bad != 0) {
+        let arguments = [path.as_ptr().addr(), list.as_ptr().addr(), 0, bad];
+        raw::refused("options", number::COPS_SPAWN_PROCESS, arguments, &[EFAULT])?;
+    }
+    Ok(())
+}
+
+/// A program cannot ignore what ends or stops it for certain.
+async fn ignored_signals() -> Outcome {
+    let all = u64::MAX as usize;
+    check_equal!(raw::call(number::COPS_IGNORE_SIGNALS, [all]), Ok(0), "ignored before");
+    for ignored in [signal::SIGTERM, signal::SIGINT, signal::SIGTSTP, signal::SIGHUP] {
+        process::kill(process::id(), ignored)?;
+    }
+    let unforced = all & !(1 << (signal::SIGKILL - 1) | 1 << (signal::SIGSTOP - 1));
+    let before = raw::call(number::COPS_IGNORE_SIGNALS, [0]);
+    check_equal!(before, Ok(unforced & isize::MAX as usize), "what was ignored");
     Ok(())
 }
 
