@@ -232,15 +232,16 @@ impl Jobs {
     pub async fn bring_to_front(&mut self, number: Option<&str>) -> io::Result<u8> {
         let place = self.find(number)?;
         let mut job = self.list.remove(place);
-        println!("{}", job.text);
         job.set_ceiling(below_ceiling(FOREGROUND));
         if self.is_interactive {
-            // A job may have ended in the meantime: then there is nothing to bring.
-            let _ = terminal::set_foreground(job.group);
+            // First the settings: a read of the job that waits would get keys one by one.
             let usual = || Ok(terminal::Settings::current()?.with_mode(terminal::Mode::ORDINARY));
             let settings = job.settings.take().map_or_else(usual, Ok);
             let _ = settings.and_then(terminal::Settings::set);
+            // A job may have ended in the meantime: then there is nothing to bring.
+            let _ = terminal::set_foreground(job.group);
         }
+        println!("{}", job.text);
         let _ = job.resume();
         Ok(self.attend(job).await)
     }
