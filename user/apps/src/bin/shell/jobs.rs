@@ -200,16 +200,16 @@ impl Jobs {
         }
     }
 
-    /// Sends a signal to jobs (`%N`, or N) and processes (by number).
-    pub fn kill(&self, signal: u8, which: &[String]) -> io::Result<()> {
+    /// Sends a signal to jobs (`%N`, or N) and processes (by number). A stopped job goes on.
+    pub fn kill(&mut self, signal: u8, which: &[String]) -> io::Result<()> {
         for text in which {
             let number: u32 = text.trim_start_matches('%').parse().map_err(|_| Errno::EINVAL)?;
-            match self.list.iter().find(|job| job.number == number) {
+            match self.list.iter_mut().find(|job| job.number == number) {
                 Some(job) => {
                     process::kill_group(job.group, signal)?;
                     if job.stopped_by().is_some() && signal != signal::SIGSTOP {
-                        // A stopped process ends when it goes on.
-                        process::kill_group(job.group, signal::SIGCONT)?;
+                        // A stopped process ends when it goes on; `wait` waits for that.
+                        job.resume()?;
                     }
                 }
                 None if text.starts_with('%') => return Err(Errno::ESRCH.into()),
