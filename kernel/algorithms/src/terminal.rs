@@ -1,9 +1,9 @@
 //! The console's input: which processes may read it, in which form, and which keys are signals.
 //!
-//! The terminal belongs to at most one *session*, and the session's leader has taken it. One process
-//! group of that session is in the *foreground*: its members read what is typed, and get the signals of
-//! keys such as Ctrl-C. While the terminal belongs to no session it is *free*: every process may
-//! read, and has the bytes as they were typed unless it asks for something else.
+//! The terminal belongs to at most one *session*, and the session's leader has taken it. One
+//! process group of that session is in the *foreground*: its members read what is typed, and get
+//! the signals of keys such as Ctrl-C. While the terminal belongs to no session it is *free*: every
+//! process may read, and has the bytes as they were typed unless it asks for something else.
 //!
 //! Line editing and echo happen when bytes are *read*, not when they arrive. So input that is typed
 //! ahead is processed with the settings of the process that finally reads it. The one exception are

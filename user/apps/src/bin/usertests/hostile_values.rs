@@ -303,7 +303,7 @@ async fn bad_terminals() -> Outcome {
         }
     }
     check_equal!(terminal::foreground()?, own, "the foreground after calls that failed");
-    // Its own group is told.
+    // Its own group gets SIGHUP.
     process::ignore_signals(1 << (signal::SIGHUP - 1));
     check_equal!(ask(ioctl::LEAVE_TERMINAL, 0), Ok(0), "to leave it");
     check_equal!(ask(ioctl::LEAVE_TERMINAL, 0), Err(ENOTTY), "to leave it again");
