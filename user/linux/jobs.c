@@ -401,6 +401,26 @@ static void handlers(void) {
     close_pipes();
 }
 
+/* The handler of SIGCONT runs before anything else of a process that goes on. */
+static void handler_first(void) {
+    enum { ROUNDS = 300 };
+    pid_t child = fork();
+    if (child == 0) {
+        handle(SIGCONT, 0);
+        for (int round = 1; round <= ROUNDS; round++) {
+            raise(SIGSTOP);
+            if (seen[SIGCONT] != round)
+                _exit(94);
+        }
+        _exit(39);
+    }
+    for (int round = 1; round <= ROUNDS; round++) {
+        stopped_by(child, SIGSTOP);
+        CHECK(kill(child, SIGCONT) == 0);
+    }
+    ended_with(child, 39);
+}
+
 /* SIGCHLD tells of stops, unless it is not wanted. */
 static void child_signals(void) {
     open_pipes();
@@ -569,6 +589,7 @@ int main(int count, char **arguments) {
     waits();
     stops();
     handlers();
+    handler_first();
     child_signals();
     orphans();
     crowd(processes);

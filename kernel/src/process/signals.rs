@@ -201,8 +201,11 @@ pub fn sent_by(sender: u32, signal: u8) -> Information {
 impl Process {
     /// Sends a signal to the process, 1 to 64; the caller has the authority to do so.
     pub fn signal(self: &Arc<Self>, information: Information) {
+        self.control_job(information.signal, || self.send(information));
+    }
+
+    fn send(self: &Arc<Self>, information: Information) {
         let number = information.signal;
-        self.control_job(number);
         let end = || {
             self.end(WaitStatus::Signalled(number));
         };
@@ -272,7 +275,10 @@ impl Process {
 
     /// Sends a signal, 1 to 64, to one virtual CPU of the process.
     pub fn signal_cpu(self: &Arc<Self>, cpu: &Arc<VirtualCpu>, sender: u32, number: u8) {
-        self.control_job(number);
+        self.control_job(number, || self.send_to_cpu(cpu, sender, number));
+    }
+
+    fn send_to_cpu(self: &Arc<Self>, cpu: &Arc<VirtualCpu>, sender: u32, number: u8) {
         let end = || {
             self.end(WaitStatus::Signalled(number));
         };

@@ -58,17 +58,18 @@ impl Process {
         self.publish();
     }
 
-    /// The effects of a signal that has been sent, whatever the program wants done with it.
-    pub(super) fn control_job(self: &Arc<Self>, signal: u8) {
+    /// Sends a signal by `send`, with the effects that it has whatever the program wants done with
+    /// it.
+    pub(super) fn control_job(self: &Arc<Self>, signal: u8, send: impl FnOnce()) {
         let excluded = excluded_by(signal);
-        if excluded == 0 {
-            return;
-        }
-        if let Some(linux) = self.personality.as_linux()
+        if excluded != 0
+            && let Some(linux) = self.personality.as_linux()
             && let Some(signals) = &mut *linux.signals.lock()
         {
             signals.pending.remove(excluded);
         }
+        send();
+        // Last: the handler is to run before anything else of the program.
         if continues(signal) {
             self.resume();
         }
