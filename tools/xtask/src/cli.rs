@@ -447,6 +447,9 @@ pub struct Test {
     /// Omit the long stages
     #[arg(long)]
     pub quick: bool,
+    /// Number of stages to run side by side (default: one for each CPU of the host, at most 4)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub lanes: Option<u8>,
     /// Number of boots of the stage `boots`
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub boots: u32,

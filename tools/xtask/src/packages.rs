@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 
 use crate::error::{Failure, Outcome};
 use crate::process::{capture, find_program, shown};
@@ -115,6 +116,9 @@ pub fn is_debian_family() -> bool {
 
 /// Makes sure that all needs are met, or names what is missing.
 pub fn ensure(needs: &[Need], progress: Progress) -> Outcome<()> {
+    // Stages of `./cops test` come here at the same time; apt-get works for one.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _installing = INSTALLING.lock().unwrap();
     let missing: Vec<&Need> = needs.iter().filter(|need| !(need.is_present)()).collect();
     if missing.is_empty() {
         return Ok(());

@@ -16,6 +16,7 @@ pub mod top;
 pub mod trace;
 
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use crate::build::Guest;
 use crate::cli::Machine;
@@ -56,7 +57,8 @@ impl Prepared {
     /// A boot that runs `argv` as process 1, with the files of the `added` folders in the root
     /// image.
     pub fn boot(&self, machine: &Machine, argv: &[String], added: &[PathBuf]) -> Outcome<Boot> {
-        let root_image = self.scratch.file("root.tar");
+        // Stages of `./cops test` boot on threads of their own.
+        let root_image = self.scratch.file(&format!("root-{:?}.tar", thread::current().id()));
         let busybox = self.busybox.as_deref();
         self.guest.root_image(argv, added, busybox)?.write(&root_image)?;
         // Standard error is for the program and for errors, unless more is requested.

@@ -104,7 +104,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let program = match busybox::ensure(context.workspace, Progress::Lines) {
         Ok(program) => program,
         Err(error) => {
-            println!("  busybox is skipped: {}", busybox::first_line(&error));
+            context.note(format!("busybox is skipped: {}", busybox::first_line(&error)));
             return Ok(Vec::new());
         }
     };
@@ -172,7 +172,7 @@ fn gather(context: &Context<'_>, program: &Path, scripts: &Path) -> Outcome<Path
 fn under_linux(context: &Context<'_>, folder: &Path, scripts: &Path) -> Outcome<String> {
     let kept = scripts.join("applets.txt");
     if let Err(error) = packages::ensure(&[packages::QEMU_USER], Progress::Lines) {
-        println!("  busybox is compared with {}: {error}", kept.display());
+        context.note(format!("busybox is compared with {}: {error}", kept.display()));
         return std::fs::read_to_string(&kept)
             .because(|| format!("cannot read {}", kept.display()));
     }

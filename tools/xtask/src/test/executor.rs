@@ -13,7 +13,7 @@ use crate::process::capture;
 pub fn loom(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let targets = ["--test", "loom", "--test", "loom_idle", "--test", "loom_sync"];
     let cargo = cargo(context, "loom", &targets, &[context.filter()]);
-    judge("loom", cargo, &[])
+    judge(context, "loom", cargo, &[])
 }
 
 /// A mixture of all operations on threads, with atomics that are sometimes delayed, for
@@ -21,7 +21,7 @@ pub fn loom(context: &Context<'_>) -> Outcome<Vec<Case>> {
 pub fn stress(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut cargo = cargo(context, "cops_perturb", &["--test", "storm"], &["--nocapture"]);
     cargo.env("COPS_STRESS_SECONDS", context.options.stress_seconds.to_string());
-    judge("stress", cargo, &["COPS_STRESS_SEED=", " workers: "])
+    judge(context, "stress", cargo, &["COPS_STRESS_SEED=", " workers: "])
 }
 
 /// `cargo test` of the executor with this `cfg`, and a single stream of output as in `host`.
@@ -39,13 +39,18 @@ fn cargo(context: &Context<'_>, cfg: &str, targets: &[&str], arguments: &[&str])
 }
 
 /// Runs it, and prints the lines that contain one of `shown`.
-fn judge(name: &str, mut command: Command, shown: &[&str]) -> Outcome<Vec<Case>> {
+fn judge(
+    context: &Context<'_>,
+    name: &str,
+    mut command: Command,
+    shown: &[&str],
+) -> Outcome<Vec<Case>> {
     let mut step = step(name);
     let captured = capture(&mut command, None, |line| step.detail(line))?;
     drop(step);
     for line in captured.stdout.lines().filter(|line| shown.iter().any(|part| line.contains(part)))
     {
-        println!("  {line}");
+        context.note(line);
     }
     let mut cases = cargo_output::cases(&captured.stdout);
     if !captured.succeeded() && cases.iter().all(|case| case.failure.is_none()) {

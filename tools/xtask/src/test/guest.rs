@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::{Case, Context, once, step, tap};
+use super::{Case, Context, step, tap};
 use crate::cli::Machine as MachineOptions;
 use crate::error::{Failure, Outcome};
 use crate::process::last_lines;
@@ -53,7 +53,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 /// The boot on one hart with counted instructions, during which the kernel measures its portions.
 /// The stage `portions` uses the same boot.
 pub fn counted<'a>(context: &'a Context<'_>) -> Outcome<&'a (Ending, Transcript)> {
-    once(&context.counted_usertests, || boot(context, 1, portions::measure))
+    context.counted_usertests(|| boot(context, 1, portions::measure))
 }
 
 /// Runs the chosen tests in a machine that `adjust` has modified.

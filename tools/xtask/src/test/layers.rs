@@ -55,7 +55,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let metadata = serde_json::from_str(&captured.stdout)
         .because(|| "cargo metadata printed no JSON".into())?;
     let kernel = kernel::judge(&context.workspace.root.join("kernel/src"))?;
-    println!("  kernel: {} arrows upward, {} lines of code", kernel.upward, kernel.lines);
+    context.note(format!("{} arrows upward, {} lines of code", kernel.upward, kernel.lines));
     Ok(vec![
         Case::judged("packages", &judge_packages(&dependencies(&metadata))),
         Case::judged("kernel folders", &kernel.wrong),

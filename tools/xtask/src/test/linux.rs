@@ -268,7 +268,7 @@ const fn leave(
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut chosen: Vec<&Test> = TESTS.iter().filter(|test| context.is_chosen(test.name)).collect();
     if chosen.iter().any(|test| test.program == RUST) && !has_rust() {
-        println!("  the Rust program is skipped: rustup target add {RUST_TARGET}");
+        context.note(format!("the Rust program is skipped: rustup target add {RUST_TARGET}"));
         chosen.retain(|test| test.program != RUST);
     }
     let mut cases = busybox::run(context)?;

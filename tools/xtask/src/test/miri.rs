@@ -18,7 +18,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut version = Command::new("rustup");
     version.args(["run", "nightly", "cargo", "miri", "--version"]);
     if !version.output().is_ok_and(|output| output.status.success()) {
-        println!("  skipped: rustup toolchain install nightly --component miri,rust-src");
+        context.note("skipped: rustup toolchain install nightly --component miri,rust-src");
         return Ok(Vec::new());
     }
     // The unit tests leak deliberately: a slab never frees, and these tests have no host that

@@ -16,9 +16,9 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut cases = vec![package(context)?];
     let promised = promised_version(context)?;
     let Some(toolchain) = installed(&promised) else {
-        println!(
-            "  the compiler is skipped: rustup toolchain install --profile minimal {promised}"
-        );
+        context.note(format!(
+            "the compiler is skipped: rustup toolchain install --profile minimal {promised}"
+        ));
         return Ok(cases);
     };
     for features in FEATURES {

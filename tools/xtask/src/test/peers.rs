@@ -21,7 +21,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     if context.is_chosen(LIMITS) {
         match packages::ensure(&[packages::VALGRIND], Progress::Lines) {
             Ok(()) => cases.push(limits(context)?),
-            Err(failure) => println!("  counting is skipped: {failure}"),
+            Err(failure) => context.note(format!("counting is skipped: {failure}")),
         }
     }
     Ok(cases)

@@ -51,7 +51,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             cases.push(Case::judged("every instruction is counted once", &exactness(&served)));
             cases.push(Case::judged("instructions are those of their functions", &names(&served)));
         }
-        Err(failure) => println!("  the profiler is skipped: {failure}"),
+        Err(failure) => context.note(format!("the profiler is skipped: {failure}")),
     }
 
     let machine = MachineOptions { smp: 1, mem: "512M".into(), verbose: false };

@@ -70,7 +70,9 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         cases.extend(session.hostile("")?);
         let before = session.idle_statistics()?;
         cases.extend(session.hostile("again: ")?);
-        cases.push(nothing_left_behind(&before, &session.idle_statistics()?));
+        cases.push(nothing_left_behind(&before, &session.idle_statistics()?, |line| {
+            context.note(line)
+        }));
         // The server must serve the next client normally.
         cases.push(session.load("64 connections after hostile clients", &LOADS[1].1)?);
     }
@@ -150,13 +152,17 @@ impl Session {
     }
 }
 
-/// After hostile clients, all frames and sockets must be free again. The counters are printed as
-/// evidence.
-fn nothing_left_behind(before: &Statistics, after: &Statistics) -> Case {
+/// After hostile clients, all frames and sockets must be free again. `note` gets the counters,
+/// as evidence.
+fn nothing_left_behind(
+    before: &Statistics,
+    after: &Statistics,
+    mut note: impl FnMut(String),
+) -> Case {
     let mut wrong = Vec::new();
     for (name, slack) in LEFT_BEHIND {
         let (first, last) = (before.get(name), after.get(name));
-        println!("  {name}: {first} before hostile clients, {last} after");
+        note(format!("{name}: {first} before hostile clients, {last} after"));
         let lost = if name == "frames_free" {
             first.saturating_sub(last)
         } else {
@@ -226,7 +232,8 @@ mod tests {
             .unwrap()
         };
         let lost = |connections, frames| {
-            let case = nothing_left_behind(&statistics(0, 9000), &statistics(connections, frames));
+            let case =
+                nothing_left_behind(&statistics(0, 9000), &statistics(connections, frames), |_| ());
             case.failure.unwrap_or_default()
         };
         assert_eq!(lost(0, 9000), "");
