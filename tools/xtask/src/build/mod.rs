@@ -11,11 +11,13 @@ mod vdso_check;
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Because, Outcome};
+use serde_json::{Map, Value, json};
+
+use crate::error::{Because, Failure, Outcome};
 use crate::process::run_step;
 use crate::terminal::{Progress, Step};
 use crate::toolchain::GuestToolchain;
-use crate::workspace::{GUEST_TRIPLE, Workspace};
+use crate::workspace::{GUEST_TRIPLE, Workspace, write_if_changed};
 
 pub use image::RootImage;
 pub use programs::Program;
@@ -53,7 +55,45 @@ impl Guest {
         let vdso = vdso::build(workspace, toolchain, progress)?;
         let kernel = build_kernel(workspace, toolchain, &vdso.image, progress)?;
         let programs = programs::build(workspace, toolchain, progress)?;
-        Ok(Self { kernel, vdso, programs, toolchain: toolchain.description.clone() })
+        let guest = Self { kernel, vdso, programs, toolchain: toolchain.description.clone() };
+        write_if_changed(&record(workspace), guest.to_record().to_string().as_bytes())?;
+        Ok(guest)
+    }
+
+    /// What the last [`build`](Self::build) has built, without a look at whether it is out of date.
+    pub fn as_built(workspace: &Workspace) -> Outcome<Self> {
+        let file = record(workspace);
+        let invalid = || format!("{} is no record of a build", file.display());
+        let text = read(&file)?;
+        let record: Value = serde_json::from_slice(&text).because(invalid)?;
+        Self::from_record(&record).ok_or_else(|| Failure::new(invalid()))
+    }
+
+    fn to_record(&self) -> Value {
+        let programs =
+            self.programs.iter().map(|program| (program.name.clone(), json!(program.path)));
+        json!({
+            "kernel": self.kernel,
+            "vdso": { "image": self.vdso.image, "object": self.vdso.object },
+            "programs": programs.collect::<Map<_, _>>(),
+            "toolchain": self.toolchain,
+        })
+    }
+
+    fn from_record(record: &Value) -> Option<Self> {
+        let path = |value: &Value| Some(PathBuf::from(value.as_str()?));
+        let program = |(name, file): (&String, &Value)| {
+            Some(Program { name: name.clone(), path: path(file)? })
+        };
+        Some(Self {
+            kernel: path(&record["kernel"])?,
+            vdso: Vdso {
+                image: path(&record["vdso"]["image"])?,
+                object: path(&record["vdso"]["object"])?,
+            },
+            programs: record["programs"].as_object()?.iter().map(program).collect::<Option<_>>()?,
+            toolchain: record["toolchain"].as_str()?.to_owned(),
+        })
     }
 
     /// A root image with the programs and the kernel's symbols that starts `argv` as process 1.
@@ -89,6 +129,11 @@ impl Guest {
     }
 }
 
+/// The file that says what was built.
+fn record(workspace: &Workspace) -> PathBuf {
+    workspace.image_folder().join("guest.json")
+}
+
 fn build_kernel(
     workspace: &Workspace,
     toolchain: &GuestToolchain,
@@ -107,4 +152,22 @@ fn build_kernel(
 /// The bytes of a file that was built.
 pub fn read(path: &Path) -> Outcome<Vec<u8>> {
     std::fs::read(path).because(|| format!("cannot read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_what_was_built() {
+        let guest = Guest {
+            kernel: "/k".into(),
+            vdso: Vdso { image: "/v".into(), object: "/v.so".into() },
+            programs: vec![Program { name: "hello".into(), path: "/p/hello".into() }],
+            toolchain: "rustc".into(),
+        };
+        let record = guest.to_record();
+        assert_eq!(Guest::from_record(&record).unwrap().to_record(), record);
+        assert!(Guest::from_record(&json!({ "kernel": "/k" })).is_none());
+    }
 }

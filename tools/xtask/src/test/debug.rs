@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 
-use super::{Case, Context, step};
+use super::{Case, Context, cops, step};
 use crate::cli::Cli;
-use crate::error::{Because, Failure, Outcome};
+use crate::error::{Failure, Outcome};
 use crate::packages;
 use crate::process::{Captured, capture};
 use crate::terminal::Progress;
@@ -63,10 +63,9 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     // Built once here, with visible progress.
     context.prepared()?;
     let mut cases = Vec::new();
-    let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
     for session in SESSIONS.iter().filter(|session| context.is_chosen(session.name)) {
         let mut step = step(session.name);
-        let mut command = Command::new(&ourselves);
+        let mut command = cops()?;
         command.args(["debug", "--smp", "1"]);
         for gdb in [session.breakpoint, "continue", "bt 40", "kill"] {
             command.args(["--command", gdb]);
@@ -77,10 +76,12 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     if context.is_chosen(EXAMPLE) {
         let mut step = step(EXAMPLE);
         // Through a shell, because its words are quoted.
-        let example = example()?.replace("./cops", &format!("'{}'", ourselves.display()));
-        let result = capture(Command::new("sh").args(["-c", &example]), Some(LIMIT), |line| {
-            step.detail(line)
-        })?;
+        let example = example()?.replace("./cops", "\"$@\"");
+        let ours = cops()?;
+        let mut command = Command::new("sh");
+        command.args(["-c", &example, "sh"]).arg(ours.get_program()).args(ours.get_args());
+        command.envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let result = capture(&mut command, Some(LIMIT), |line| step.detail(line))?;
         cases.push(case(EXAMPLE, &result, judge(&result.stdout, &["cops_kernel::boot::start"])));
     }
     Ok(cases)

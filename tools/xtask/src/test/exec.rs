@@ -1,11 +1,10 @@
 //! Tests `./cops exec` as a child process with standard streams and an exit code.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{Case, Context, step};
+use super::{Case, Context, cops, step};
 use crate::cli::Machine as MachineOptions;
-use crate::error::{Because, Outcome};
+use crate::error::Outcome;
 use crate::process::{Captured, capture};
 use crate::qemu::console::{Ending, Transcript, follow};
 use crate::qemu::machine::Machine;
@@ -145,10 +144,7 @@ pub(super) fn cops_exec_within(
     limit: Duration,
 ) -> Outcome<Captured> {
     let mut step = step(name);
-    let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
-    capture(Command::new(ourselves).arg("exec").args(arguments), Some(limit), |line| {
-        step.detail(line)
-    })
+    capture(cops()?.arg("exec").args(arguments), Some(limit), |line| step.detail(line))
 }
 
 pub(super) fn status(result: &Captured, expected: i32) -> Vec<String> {

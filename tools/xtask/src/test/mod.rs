@@ -42,11 +42,13 @@ mod tutorial;
 mod unsafe_count;
 mod vdso;
 
+use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 
 use crate::cli::Test;
-use crate::commands::Prepared;
-use crate::error::{Failure, Outcome};
+use crate::commands::{AS_BUILT, Prepared};
+use crate::error::{Because, Failure, Outcome};
+use crate::interrupt;
 use crate::qemu::console::{Ending, Transcript};
 use crate::terminal::{Progress, Step, stdout_palette};
 use crate::toolchain::GuestToolchain;
@@ -205,6 +207,14 @@ fn summarise(passed: usize, failures: &[String]) -> Outcome<u8> {
     let colour = if failures.is_empty() { palette.green } else { palette.red };
     println!("{colour}{passed} passed, {} failed{}", failures.len(), palette.reset);
     Ok(u8::from(!failures.is_empty()))
+}
+
+/// `./cops`, with the guest that has been built. Ends together with this program.
+fn cops() -> Outcome<Command> {
+    let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
+    let mut command = interrupt::tied_to_us(&ourselves);
+    command.env(AS_BUILT, "1");
+    Ok(command)
 }
 
 /// A step of a test stage.

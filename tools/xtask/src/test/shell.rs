@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use super::{Case, Context, step};
+use super::{Case, Context, cops, step};
 use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
 
@@ -383,8 +383,7 @@ struct Session {
 
 impl Session {
     fn start(arguments: &[&str]) -> Outcome<Self> {
-        let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
-        let mut child = interrupt::tied_to_us(&ourselves)
+        let mut child = cops()?
             .arg("shell")
             .args(arguments)
             .stdin(Stdio::piped())

@@ -1,13 +1,13 @@
 //! Tests `./cops top` with running `./cops serve`s as child processes.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Case, Context, step};
+use super::{Case, Context, cops, step};
 use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
 use crate::process::{Captured, capture};
@@ -104,9 +104,8 @@ fn judge(
 }
 
 fn top(arguments: &[&str]) -> Outcome<Captured> {
-    let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
     capture(
-        Command::new(ourselves)
+        cops()?
             .arg("top")
             .args(["--interval", "0.2"].iter().filter(|_| !arguments.contains(&"--json")))
             .args(arguments),
@@ -124,8 +123,7 @@ struct Server {
 impl Server {
     /// Starts one and waits until it serves.
     fn start() -> Outcome<Self> {
-        let ourselves = std::env::current_exe().because(|| "cannot find our own program".into())?;
-        let mut child = interrupt::tied_to_us(&ourselves)
+        let mut child = cops()?
             .args(["serve", "--smp", "2", "/bin/matrix-server"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
