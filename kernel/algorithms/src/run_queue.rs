@@ -324,6 +324,8 @@ impl<C: Member> Queue<C> {
     ///
     /// If more places are out of date than it may look at, those at which it has not looked have
     /// the least places then, so the next choice looks at them first: none is passed over for ever.
+    /// Until all are corrected, one is chosen that was more urgent when it was queued than what
+    /// waits behind it, and may not be now.
     fn corrected_first(&mut self, slice_ticks: u64) -> Option<Front> {
         // The first one of those with places that are right now, with and without open slices.
         let mut best: Option<(Front, Front)> = None;

@@ -292,6 +292,29 @@ fn the_less_urgent_get_their_share() {
     assert!(machine.ran[1].abs_diff(machine.ran[2]) <= 2 * SLICE, "{:?}", machine.ran);
 }
 
+/// A crowd that was urgent, and is not now, delays what is more urgent than it by some choices, of
+/// which each corrects as many places as it can.
+#[test]
+fn a_crowd_that_was_urgent_is_corrected_by_a_few_choices() {
+    const CROWD: usize = 40;
+    let mut machine = Machine::new(&[(1, 1); CROWD + 1]);
+    for number in 0..CROWD {
+        machine.set_urgency(number, level(10));
+    }
+    machine.set_urgency(CROWD, level(30));
+    machine.enter_all();
+    for cpu in &machine.cpus[..CROWD] {
+        cpu.urgency.store(level(40));
+    }
+    let choices = (1..).find(|_| machine.run_next(SLICE) == CROWD);
+    // Each corrects five, and takes out one more.
+    assert_eq!(choices, Some(CROWD.div_ceil(LOOKS_MAX / 2 + 1)));
+}
+
+fn urgency_of(cpu: &Arc<Cpu>) -> Priority {
+    cpu.urgency()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -366,7 +389,8 @@ proptest! {
     }
 
     /// The one that is chosen is as urgent as any that waits, whatever the changes, as long as they
-    /// are announced: one that gets more urgent is raised.
+    /// are announced: one that gets more urgent is raised. A choice corrects only some places, so
+    /// this is not so if more of them are out of date.
     #[test]
     fn nothing_more_urgent_waits(
         counts in prop::collection::vec(1..3usize, 1..4),
@@ -380,9 +404,11 @@ proptest! {
             let urgency = level(urgency);
             cpu.urgency.store(urgency);
             machine.queue.raise(&cpu, urgency, SLICE);
+            let looks = machine.cpus.iter().map(|cpu| if cpu.priority() == urgency_of(cpu) { 1 } else { 2 });
+            let can_be_corrected = looks.sum::<usize>() <= LOOKS_MAX;
             let (chosen, held) = machine.take();
-            let first = machine.cpus.iter().map(|cpu| cpu.urgency()).reduce(Priority::more_urgent_of);
-            prop_assert_eq!(Some(machine.cpus[chosen].urgency()), first);
+            let first = machine.cpus.iter().map(urgency_of).reduce(Priority::more_urgent_of);
+            prop_assert!(!can_be_corrected || Some(urgency_of(&machine.cpus[chosen])) == first, "{}", chosen);
             machine.requeue(held, stay);
         }
     }
