@@ -123,6 +123,51 @@ static void closing(void) {
     CHECK(close(instance) == 0);
 }
 
+enum { PIPES = 6, ROUNDS = 5000 };
+
+static void *write_often(void *argument) {
+    int (*ends)[2] = argument;
+    for (int i = 0; i < PIPES * ROUNDS; i++)
+        CHECK(write(ends[i / 2 % PIPES][1], "x", 1) == 1);
+    for (int i = 0; i < PIPES; i++)
+        CHECK(close(ends[i][1]) == 0);
+    return NULL;
+}
+
+/* An event while events are reported is for the next call: a call reports a file once. */
+static void once_in_a_report(void) {
+    int instance = epoll_create1(0), ends[PIPES][2], got = 0, open = PIPES, ended[PIPES] = {0};
+    struct epoll_event events[2 * PIPES];
+    pthread_t writer;
+    for (int i = 0; i < PIPES; i++) {
+        CHECK(pipe2(ends[i], O_NONBLOCK) == 0 && fcntl(ends[i][1], F_SETFL, 0) == 0);
+        CHECK(control(instance, EPOLL_CTL_ADD, ends[i][0], EPOLLIN | EPOLLET, i) == 0);
+    }
+    CHECK(pthread_create(&writer, NULL, write_often, ends) == 0);
+    while (open > 0) {
+        /* Meanwhile there are events of several files, so that the call has much to report. */
+        for (volatile int i = 0; i < 10000; i++)
+            continue;
+        int count = epoll_wait(instance, events, 2 * PIPES, 10000);
+        CHECK(count > 0);
+        for (int i = 0; i < count; i++) {
+            char bytes[64];
+            int fd = ends[events[i].data.u64][0], part;
+            for (int other = 0; other < i; other++)
+                CHECK(events[other].data.u64 != events[i].data.u64);
+            while ((part = read(fd, bytes, sizeof bytes)) > 0)
+                got += part;
+            CHECK(part == 0 || errno == EAGAIN);
+            if (part == 0 && !ended[events[i].data.u64]++)
+                open--;
+        }
+    }
+    CHECK(got == PIPES * ROUNDS);
+    for (int i = 0; i < PIPES; i++)
+        CHECK(close(ends[i][0]) == 0);
+    CHECK(pthread_join(writer, NULL) == 0 && close(instance) == 0);
+}
+
 static void several_instances(void) {
     int counter = eventfd(0, 0), one = epoll_create1(0), two = epoll_create1(0);
     uint64_t value = 1;
@@ -277,6 +322,7 @@ int main(void) {
     errors();
     levels_and_edges();
     closing();
+    once_in_a_report();
     several_instances();
     turns();
     threads();

@@ -174,6 +174,9 @@ static void event_loop(void) {
         int count = epoll_wait(instance, events, 8, 10000), fd;
         CHECK(count > 0);
         for (int i = 0; i < count; i++) {
+            /* A call reports a file once, whatever happens to it meanwhile. */
+            for (int other = 0; other < i; other++)
+                CHECK(events[other].data.fd != events[i].data.fd);
             if (events[i].data.fd == server) {
                 while ((fd = accept4(server, NULL, NULL, SOCK_NONBLOCK)) >= 0) {
                     event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;

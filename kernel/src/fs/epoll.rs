@@ -188,9 +188,15 @@ impl Ready {
         }
     }
 
-    /// Takes the oldest entry out of the list.
-    fn pop(&self) -> Option<Arc<Entry>> {
+    /// The number of the last arrival.
+    fn last_arrival(&self) -> u64 {
+        self.list.lock().arrivals
+    }
+
+    /// Takes the oldest entry out of the list, if it did not come after this arrival.
+    fn pop(&self, last: u64) -> Option<Arc<Entry>> {
         let mut list = self.list.lock();
+        list.entries.first().filter(|&(&arrival, _)| arrival <= last)?;
         let ((_, entry), spare) = list.entries.take_first()?;
         *entry.place.lock() = Place::Unlisted(spare);
         Some(entry)
@@ -379,11 +385,14 @@ impl Epoll {
         let mut reports = FixedList::new(Report { events: 0, data: 0, stays: false });
         let mut stay: [Option<Arc<Entry>>; PER_PORTION] = Default::default();
         let mut freed = 0;
+        // An entry with an event after its report is listed again. It waits for the next harvest:
+        // a program may close the file when it gets the first report.
+        let last = self.ready.last_arrival();
         for place in stay.iter_mut().take(max) {
             if freed == FREED_PER_PORTION {
                 break;
             }
-            let Some(entry) = self.ready.pop() else { break };
+            let Some(entry) = self.ready.pop(last) else { break };
             match entry.look(party, priority) {
                 Some(Ok(Some(report))) => {
                     let _ = reports.push(report);
