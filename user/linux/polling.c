@@ -49,6 +49,12 @@ static void pipes(void) {
     CHECK(errno == EAGAIN && events_of(ends[1], POLLOUT) == 0);
     CHECK(read(ends[0], bytes, sizeof bytes) == sizeof bytes);
     CHECK(events_of(ends[1], POLLOUT) == POLLOUT);
+    /* A short write is not split. */
+    CHECK(write(ends[1], bytes, 100) == 100 && events_of(ends[1], POLLOUT) == 0);
+    FAILS(write(ends[1], bytes, sizeof bytes), EAGAIN);
+    CHECK(read(ends[0], bytes, sizeof bytes) == sizeof bytes);
+    CHECK(events_of(ends[1], POLLOUT) == POLLOUT);
+    CHECK(write(ends[1], bytes, sizeof bytes) == sizeof bytes);
     CHECK(close(ends[1]) == 0);
     CHECK(events_of(ends[0], POLLIN) == (POLLIN | POLLHUP));
     while (read(ends[0], bytes, sizeof bytes) > 0)

@@ -3,6 +3,8 @@
 //! The bytes are in a [`ByteQueue`]. Its chunks are allocated as the pipe fills and freed as it
 //! drains.
 //!
+//! A write of up to 4,096 bytes waits until there is room for all of it.
+//!
 //! When memory is used up, a writer writes what fits into the existing chunks. If nothing fits, it
 //! waits for the reader as long as there are bytes to read, because reading them frees memory;
 //! otherwise the write fails with `ENOMEM`.
@@ -33,10 +35,22 @@ impl Budget for Charge {
     }
 }
 
+/// Writes of this length and shorter ones are not mixed with others (`PIPE_BUF` of POSIX).
+const ATOMIC_BYTES: usize = 4096;
+
 struct State {
     bytes: ByteQueue<Charge>,
     readers: usize,
     writers: usize,
+}
+
+impl State {
+    /// Whether there is room for a write of this length: for all of it, unless it is so long that
+    /// it may be split.
+    fn has_room_for(&self, bytes: usize) -> bool {
+        let room = CAPACITY_BYTES - self.bytes.len();
+        if bytes <= ATOMIC_BYTES { room >= bytes } else { room > 0 }
+    }
 }
 
 /// The state shared by both ends.
@@ -135,6 +149,9 @@ impl PipeWriter {
         if state.readers == 0 {
             return Some(Err(Errno::EPIPE));
         }
+        if !state.has_room_for(buffer.len()) {
+            return None;
+        }
         let count = state.bytes.append(buffer.len(), |at, bytes| buffer.read_at(at, bytes));
         if count == 0 && buffer.len() > 0 {
             return state.bytes.is_empty().then_some(Err(Errno::ENOMEM));
@@ -147,7 +164,7 @@ impl PipeWriter {
     /// The events of `ppoll` that it has.
     pub fn readiness(&self) -> u32 {
         let state = self.0.state.lock();
-        bits_if(state.bytes.len() < CAPACITY_BYTES, WRITABLE) | bits_if(state.readers == 0, ERROR)
+        bits_if(state.has_room_for(ATOMIC_BYTES), WRITABLE) | bits_if(state.readers == 0, ERROR)
     }
 
     /// The waiting writers.
