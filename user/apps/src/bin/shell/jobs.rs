@@ -207,7 +207,9 @@ impl Jobs {
             match self.list.iter_mut().find(|job| job.number == number) {
                 Some(job) => {
                     process::kill_group(job.group, signal)?;
-                    if job.stopped_by().is_some() && signal != signal::SIGSTOP {
+                    let stops =
+                        [signal::SIGSTOP, signal::SIGTSTP, signal::SIGTTIN, signal::SIGTTOU];
+                    if job.stopped_by().is_some() && !stops.contains(&signal) {
                         // A stopped process ends when it goes on; `wait` waits for that.
                         job.resume()?;
                     }
