@@ -1,4 +1,5 @@
-//! Runs stages side by side, each in one of a few lanes, and prints the result of each when it ends.
+//! Runs stages side by side, each in one of a few lanes, and prints the result of each when it
+//! ends.
 //!
 //! Most stages wait for one machine with one hart, so a lane leaves a CPU of the host idle that
 //! another lane uses. A stage depends on none before it; what they share is made once (`Shared`).
