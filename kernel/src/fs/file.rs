@@ -1,6 +1,6 @@
 //! Open files: one enum of objects, with one way to attempt an operation and one way to wait.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
@@ -28,6 +28,8 @@ use crate::sched::{WaitQueue, Waiter, Waiting};
 pub struct File {
     /// What is open.
     pub object: Object,
+    /// Identifies it to programs if it is not a node, as that of a node does.
+    pub number: u64,
     /// Access mode and status flags, as `fcntl` shows them.
     status: AtomicU32,
 }
@@ -73,7 +75,10 @@ pub enum Object {
 impl File {
     /// An open file with these flags of `open`, of which it keeps the access mode and the status.
     pub fn new(object: Object, flags: u32) -> Self {
-        Self { object, status: AtomicU32::new(flags & (open::ACCESS_MODE | open::STATUS)) }
+        // Not its address, of which programs learn nothing.
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let number = LAST.fetch_add(1, Relaxed) + 1;
+        Self { object, number, status: AtomicU32::new(flags & (open::ACCESS_MODE | open::STATUS)) }
     }
 
     /// Standard input, output and error.
@@ -172,8 +177,7 @@ impl File {
             }
             Object::FileServer(_) => (mode::CHARACTER_DEVICE, 0o600),
         };
-        let number = core::ptr::from_ref(self).addr() as u64;
-        Some(Ok(Status { number, ..Status::new(kind, permissions) }))
+        Some(Ok(Status { number: self.number, ..Status::new(kind, permissions) }))
     }
 
     /// Number of bytes that a read would return at once, as `FIONREAD` reports it.

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use core::task::{Poll, Waker};
 
 use cops_abi::Priority;
+use cops_abi::file::Time;
 use cops_algorithms::deadlines::{Deadlines, Key};
 use cops_algorithms::wall_clock;
 use cops_fallible::OutOfMemory;
@@ -184,6 +185,15 @@ pub fn set_real_time(nanoseconds: Option<u64>) {
 /// The real time, in nanoseconds since 1970, when the monotonic clock was 0.
 pub fn epoch_nanoseconds() -> u64 {
     EPOCH_NANOSECONDS.load(Relaxed)
+}
+
+/// The real time.
+pub fn real_time() -> Time {
+    let nanoseconds = nanoseconds_from_ticks(arch::now_ticks()).saturating_add(epoch_nanoseconds());
+    Time {
+        seconds: (nanoseconds / NANOSECONDS_PER_SECOND) as i64,
+        nanoseconds: (nanoseconds % NANOSECONDS_PER_SECOND) as u32,
+    }
 }
 
 /// Ticks in `nanoseconds`, rounded up; saturates.

@@ -10,7 +10,6 @@ use cops_algorithms::path::Walk;
 use cops_fallible::{List, Text, try_box};
 
 use super::arguments::{Arguments, Directory};
-use crate::arch;
 use crate::call::{Operation, PathCall, Second, Then, store_status};
 use crate::fs::{self, Ask, Change, Descriptor, File, NodeRef, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
@@ -141,12 +140,7 @@ impl Paths<'_> {
     /// The times of `utimensat`.
     fn times(&self, index: usize) -> Result<Change, Errno> {
         const BYTES: usize = 32;
-        let now = timer::nanoseconds_from_ticks(arch::now_ticks())
-            .saturating_add(timer::epoch_nanoseconds());
-        let now = Time {
-            seconds: (now / 1_000_000_000) as i64,
-            nanoseconds: (now % 1_000_000_000) as u32,
-        };
+        let now = timer::real_time();
         let mut bytes = [0; BYTES];
         let Some(range) = self.args.optional_structure(index, BYTES)? else {
             return Ok(Change { accessed: Some(now), modified: Some(now), ..Change::default() });

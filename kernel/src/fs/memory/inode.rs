@@ -12,7 +12,6 @@ use cops_fallible::{Text, try_arc};
 use spin::Mutex;
 
 use super::{MemoryFiles, Names, TEMPORARY, charge_name};
-use crate::arch;
 use crate::disk::{Disk, disk};
 use crate::fs::contents::{Contents, sweep};
 use crate::fs::node::{Attempt, Change, Device, Listed, New, Node, NodeRef};
@@ -64,16 +63,6 @@ impl Body {
     }
 }
 
-fn now() -> Time {
-    const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
-    let nanoseconds =
-        timer::nanoseconds_from_ticks(arch::now_ticks()).saturating_add(timer::epoch_nanoseconds());
-    Time {
-        seconds: (nanoseconds / NANOSECONDS_PER_SECOND) as i64,
-        nanoseconds: (nanoseconds % NANOSECONDS_PER_SECOND) as u32,
-    }
-}
-
 impl Inode {
     /// A node with this number, which its names will have; `charge` is what it costs.
     ///
@@ -86,7 +75,7 @@ impl Inode {
         permissions: u32,
         charge: Charge,
     ) -> Result<Arc<Self>, Errno> {
-        let time = now();
+        let time = timer::real_time();
         let state = State { permissions, accessed: time, modified: time, changed: time };
         let (as_object, state) = (next_object_number(), Mutex::new(state));
         Ok(try_arc(Self { files, number, as_object, state, body, _charge: charge })?)
@@ -99,7 +88,7 @@ impl Inode {
 
     fn is_written(&self) {
         let mut state = self.state.lock();
-        state.modified = now();
+        state.modified = timer::real_time();
         state.changed = state.modified;
     }
 
@@ -157,7 +146,7 @@ impl Inode {
     /// A name is gone. Its node is dropped here, without a lock.
     fn is_removed(&self, removed: Removed<Arc<Inode>, Charge>) {
         if let Some(node) = &removed.value {
-            node.state.lock().changed = now();
+            node.state.lock().changed = timer::real_time();
         }
     }
 
@@ -338,7 +327,7 @@ impl Node for Inode {
         state.permissions = change.permissions.unwrap_or(state.permissions);
         state.accessed = change.accessed.unwrap_or(state.accessed);
         state.modified = change.modified.unwrap_or(state.modified);
-        state.changed = now();
+        state.changed = timer::real_time();
         Some(Ok(()))
     }
 

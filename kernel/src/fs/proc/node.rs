@@ -4,14 +4,13 @@ use alloc::sync::Arc;
 use core::fmt::Write;
 
 use cops_abi::Errno;
-use cops_abi::file::{Status, Time, Usage, mode};
+use cops_abi::file::{Status, Usage, mode};
 use cops_algorithms::dirent;
 use cops_fallible::{Text, try_arc};
 use spin::Mutex;
 
 use super::names::{self, Destination, NAMES, PROCESS, ROOT, Subject, What};
 use super::{Facts, Found, KIND, TEXT_BYTES_MAX, facts};
-use crate::arch;
 use crate::fs::file::{File, Object};
 use crate::fs::mounts::{covered_by, root};
 use crate::fs::node::{Attempt, Change, Device, Listed, New, Node, NodeRef, is_directory};
@@ -292,7 +291,7 @@ enum Described {
 
 fn described(file: &File) -> Described {
     let mut text = Text::new();
-    let number = core::ptr::from_ref(file).addr() as u32 >> 4;
+    let number = file.number;
     let written = match &file.object {
         Object::ConsoleInput | Object::ConsoleOutput | Object::ConsoleError | Object::Console => {
             text.write_str("/dev/console")
@@ -376,13 +375,7 @@ impl Node for ProcNode {
                 What::Own | What::Link(_) => 0o777,
                 What::Descriptor(_) => 0o700,
             };
-            const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
-            let now = timer::nanoseconds_from_ticks(arch::now_ticks())
-                .saturating_add(timer::epoch_nanoseconds());
-            let now = Time {
-                seconds: (now / NANOSECONDS_PER_SECOND) as i64,
-                nanoseconds: (now % NANOSECONDS_PER_SECOND) as u32,
-            };
+            let now = timer::real_time();
             Ok(Status {
                 file_system: self.file_system,
                 number: self.number(),
