@@ -12,8 +12,10 @@ pub(super) struct LowerHalf {
     next: usize,
 }
 
-/// Cost of freeing a frame, measured in visited entries.
+/// Cost of freeing a frame, measured in entries that are not empty.
 const FREE_COST: usize = 16;
+/// Empty entries that cost as much to pass as one that is not.
+const EMPTY_PER_WORK: usize = 8;
 
 impl LowerHalf {
     /// Moves everything below `root` into a new value, to be freed after a flush.
@@ -26,8 +28,15 @@ impl LowerHalf {
     pub(super) fn free_some(&mut self, frames: usize) -> bool {
         let mut work = frames.saturating_mul(FREE_COST);
         while work > 0 && self.next < layout::USER_END {
-            let top = &mut self.entries[arch::table_index(self.next, TABLE_LEVELS - 1)];
-            let mut next = self.next;
+            let index = arch::table_index(self.next, TABLE_LEVELS - 1);
+            let used = self.entries[index..].iter().position(|&entry| entry != Entry::EMPTY);
+            let Some(used) = used else {
+                self.next = layout::USER_END;
+                break;
+            };
+            work = work.saturating_sub(used / EMPTY_PER_WORK);
+            let mut next = self.next + used * arch::page_size_of_level(TABLE_LEVELS - 1);
+            let top = &mut self.entries[index + used];
             // SAFETY: `detach_lower` moved the entries out of the root, so this value owns their
             // frames and, from `next` on, everything below. The entry is emptied when it is done.
             let is_done = unsafe { free_below(*top, TABLE_LEVELS - 1, &mut next, &mut work) };
@@ -66,9 +75,15 @@ unsafe fn free_below(entry: Entry, level: usize, next: &mut usize, work: &mut us
             // level, which is freed only below, after the last use of `table`. By this function's
             // contract nothing else uses it.
             let table = unsafe { Table::at(entry.physical(), level - 1) };
-            while *next < end {
+            loop {
                 if *work == 0 {
                     return false;
+                }
+                let (used, passed) = table.used_at_or_after(*next);
+                *work = work.saturating_sub(passed / EMPTY_PER_WORK);
+                match used {
+                    Some(address) => *next = address,
+                    None => break,
                 }
                 // Parts already freed are not visited again: `next` is past them.
                 //
@@ -76,6 +91,9 @@ unsafe fn free_below(entry: Entry, level: usize, next: &mut usize, work: &mut us
                 // `next`. When it is freed, `next` is past it.
                 if !unsafe { free_below(table.get(*next), level - 1, next, work) } {
                     return false;
+                }
+                if *next == end {
+                    break;
                 }
             }
         }

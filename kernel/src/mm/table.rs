@@ -120,6 +120,23 @@ impl<'a> Table<'a> {
         Entry::from_bits(self.place(address).load(Ordering::Relaxed))
     }
 
+    /// The first address from `address` on whose entry is not empty, and how many empty ones are
+    /// before that. `address` itself, if the part that its entry refers to has been begun. Not at
+    /// the root.
+    pub(super) fn used_at_or_after(&self, address: usize) -> (Option<usize>, usize) {
+        let index = arch::table_index(address, self.level);
+        let mut rest = self.entries[index..].iter();
+        let used = rest.position(|entry| entry.load(Ordering::Relaxed) != Entry::EMPTY.bits());
+        match used {
+            Some(0) => (Some(address), 0),
+            Some(passed) => {
+                let span = arch::page_size_of_level(self.level);
+                (Some((address & !(span - 1)) + passed * span), passed)
+            }
+            None => (None, TABLE_ENTRIES - index),
+        }
+    }
+
     /// The table that an entry of this table refers to.
     ///
     /// # Safety

@@ -1,0 +1,4 @@
+/* A program that ends at once. */
+int main(void) {
+    return 7;
+}
