@@ -47,6 +47,11 @@ impl AddressSpace {
         })
     }
 
+    /// The family that is charged for it.
+    pub fn family(&self) -> Family {
+        self.contents.lock().family()
+    }
+
     /// Present pages, those shared with the kernel or with other processes included.
     pub fn page_count(&self) -> usize {
         let contents = self.contents.lock();
@@ -248,6 +253,11 @@ impl AddressSpace {
                     let page = layout::page_down(address);
                     self.flush(page..page + layout::PAGE_BYTES);
                     drop(before);
+                }
+                Resolved::MustBeMapped(region) => {
+                    contents.make_mapped_page(address, region, || {
+                        self.root.sync_instruction_stream();
+                    })?;
                 }
             }
         }

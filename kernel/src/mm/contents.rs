@@ -38,6 +38,8 @@ pub(super) enum Resolved<R> {
     Done(R),
     /// It will be when the page has a frame of its own.
     MustBeOwn,
+    /// It will be when the page, which is missing, has a frame of the region's object.
+    MustBeMapped(Region),
 }
 
 /// The maximum memory for a region's record.
@@ -74,6 +76,11 @@ impl Contents {
         let nothing = Charge::nothing(self.memory.family());
         let memory = core::mem::replace(&mut self.memory, nothing);
         Remains::new(lower, regions, mappings, memory)
+    }
+
+    /// The family that is charged.
+    pub(super) fn family(&self) -> Family {
+        self.memory.family()
     }
 
     /// Charges a page before it is allocated.
@@ -213,6 +220,8 @@ impl Contents {
     /// Calls `use_slot` with the entry for `address`, if it permits the access. A missing page is
     /// allocated if its region permits the access. [`Resolved::MustBeOwn`]: the program may write
     /// to the page, but the frame is common; [`Self::make_own`] changes that.
+    /// [`Resolved::MustBeMapped`]: it is missing in a region of an object;
+    /// [`Self::make_mapped_page`] changes that.
     #[inline]
     pub(super) fn resolve<R>(
         &mut self,
@@ -244,9 +253,7 @@ impl Contents {
             return Err(FaultError::NotAllowed);
         }
         if region.backing != Backing::Anonymous {
-            self.make_mapped_page(address, region)?;
-            let slot = self.table.find(address).ok_or(FaultError::NotAllowed)?;
-            return Ok(Resolved::Done(use_slot(&slot)));
+            return Ok(Resolved::MustBeMapped(region));
         }
         Ok(Resolved::Done(self.make_page(address, &[], region.rights, use_slot)?))
     }
@@ -272,10 +279,16 @@ impl Contents {
         Ok(Some(slot.replace(copy, region.rights)))
     }
 
-    /// Puts the page around `address`, which is missing, into a region of an object.
+    /// Puts the page around `address`, which is missing, into a region of an object. `sync` is
+    /// called if it has code, before the program can execute it.
     #[cold]
     #[inline(never)]
-    fn make_mapped_page(&mut self, address: usize, region: Region) -> Result<(), FaultError> {
+    pub(super) fn make_mapped_page(
+        &mut self,
+        address: usize,
+        region: Region,
+        sync: impl FnOnce(),
+    ) -> Result<(), FaultError> {
         let number = region.backing.mapping().ok_or(FaultError::NotAllowed)?;
         let mapping = self.mappings.get(number).ok_or(FaultError::NotAllowed)?;
         let page = mapping.page_at(address);
@@ -294,16 +307,15 @@ impl Contents {
         if !is_promised(address) {
             self.charge_page()?;
         }
+        if region.rights.execute {
+            sync();
+        }
         let put = self.table.find_or_make(address).map(|mut slot| slot.put(frame, region.rights));
         if put.is_ok() {
             self.pages += 1;
             self.promised -= usize::from(is_promised(address));
         }
         self.adjust_charge();
-        if region.rights.execute && put.is_ok() {
-            // Any hart may have other code of this frame in its instruction cache.
-            arch::sync_instruction_stream_everywhere();
-        }
         Ok(put?)
     }
 

@@ -61,6 +61,12 @@ impl Root {
         arch::flush_root(self.physical, self.asid, range);
     }
 
+    /// Harts see code in memory that has just been written, before they execute it in this space.
+    /// Called before an entry permits that.
+    pub(super) fn sync_instruction_stream(&self) {
+        arch::sync_instruction_stream_of(self.physical, self.asid);
+    }
+
     /// Frees the tag and makes every hart load another root. The lower half is empty, no hart will
     /// load this root again, and none uses the previous contents.
     pub(super) fn retire(&self) {

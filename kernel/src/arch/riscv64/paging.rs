@@ -176,6 +176,8 @@ pub unsafe fn activate_root(root_physical: usize, asid: Asid, is_current: impl F
     let record = hart::current();
     record.active_root.store(value, Ordering::SeqCst);
     record.current_root.store(value, Ordering::SeqCst);
+    // Before `meet_instruction_epoch`: either that sees the new code, or its author sees this root.
+    fence(Ordering::SeqCst);
     let is_current = is_current();
     // SAFETY: by this function's contract, the new table maps the kernel exactly as the old one.
     unsafe { csr::write!("satp", value) };
@@ -286,6 +288,25 @@ pub fn sync_instruction_stream() {
     // Release: pairs with the acquire in `meet_instruction_epoch`. A hart that sees the new epoch
     // also sees the code.
     INSTRUCTION_EPOCH.fetch_add(1, Ordering::Release);
+}
+
+/// Like [`sync_instruction_stream`], for code in a space of which harts may be in user mode: those
+/// are interrupted. Must be called before an entry exists that permits them to execute it.
+pub fn sync_instruction_stream_of(root_physical: usize, asid: Asid) {
+    sync_instruction_stream();
+    fence(Ordering::SeqCst);
+    let value = root_register(root_physical, asid);
+    let own = 1 << hart::hart_index();
+    let records = hart::RECORDS.iter().take(hart::hart_count()).enumerate();
+    let harts = records
+        .filter(|(_, record)| {
+            record.current_root.load(Ordering::SeqCst) == value
+                && record.runs_program.load(Ordering::SeqCst)
+        })
+        .fold(0, |mask, (index, _)| mask | 1 << index);
+    if harts & !own != 0 {
+        firmware::remote_instruction_fence(harts & !own);
+    }
 }
 
 /// Like [`sync_instruction_stream`], for code that harts in user mode may be about to execute.

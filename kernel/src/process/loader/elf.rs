@@ -16,7 +16,7 @@ use elf::segment::{ProgramHeader, SegmentTable};
 use super::super::{Personality, PersonalityKind};
 use super::find::Executable;
 use crate::arch;
-use crate::mm::{AddressSpace, MapError, Rights, layout};
+use crate::mm::{AddressSpace, MapError, Rights, Source, View, layout};
 
 /// Number of headers that one portion examines; a note ends the portion.
 const PORTION_SEGMENTS: usize = 16;
@@ -88,7 +88,8 @@ impl Program {
         self.header.e_entry as usize
     }
 
-    /// Maps a segment; returns what has to be copied there.
+    /// Maps a segment; returns what has to be copied there. Whole pages of a file that never changes
+    /// are not copied before they are accessed.
     fn map(&self, header: &ProgramHeader, space: &AddressSpace) -> Result<Option<Piece>, Errno> {
         let (start, length) = (header.p_vaddr as usize, header.p_memsz as usize);
         let (offset, bytes) = (header.p_offset as usize, header.p_filesz as usize);
@@ -110,8 +111,25 @@ impl Program {
         }
         let first_page = start - start % layout::PAGE_BYTES;
         let pages = first_page..end.next_multiple_of(layout::PAGE_BYTES);
-        space.map_anonymous(pages, rights).map_err(errno)?;
-        Ok((bytes > 0).then_some(Piece { address: start, offset, bytes }))
+        let mut piece = Piece { address: start, offset, bytes };
+        let file_end = start + bytes;
+        let unchanging = first_page..file_end - file_end % layout::PAGE_BYTES;
+        if let Some(object) = self.file.unchanging_object()?
+            && offset % layout::PAGE_BYTES == start % layout::PAGE_BYTES
+            && !unchanging.is_empty()
+        {
+            let first = (offset / layout::PAGE_BYTES) as u64;
+            let view = View { object, first, payer: space.family(), may_write: true };
+            space.map(unchanging.clone(), rights, &Source::Private(view)).map_err(errno)?;
+            let rest = unchanging.end..pages.end;
+            if !rest.is_empty() {
+                space.map_anonymous(rest, rights).map_err(errno)?;
+            }
+            piece.advance(unchanging.end - start);
+        } else {
+            space.map_anonymous(pages, rights).map_err(errno)?;
+        }
+        Ok((piece.bytes > 0).then_some(piece))
     }
 
     /// Copies a page of `piece`, or what there is for it.
@@ -119,9 +137,7 @@ impl Program {
         let in_page = layout::PAGE_BYTES - piece.address % layout::PAGE_BYTES;
         let bytes = self.file.bytes(piece.offset, piece.bytes.min(in_page))?;
         let done = space.fill_page(piece.address, bytes).map_err(errno)?;
-        piece.address += done;
-        piece.offset += done;
-        piece.bytes -= done;
+        piece.advance(done);
         Ok(())
     }
 
@@ -159,6 +175,15 @@ struct Piece {
     /// Where they are in the file, and their number.
     offset: usize,
     bytes: usize,
+}
+
+impl Piece {
+    /// So many bytes are done.
+    fn advance(&mut self, done: usize) {
+        self.address += done;
+        self.offset += done;
+        self.bytes -= done;
+    }
 }
 
 /// How far the segments of a program are mapped.

@@ -4,6 +4,8 @@
 //! later write does not change the program, and no writer is refused (decision 34). Files of which
 //! an operation would have to wait are not executed.
 
+use alloc::sync::Arc;
+
 use cops_abi::Errno;
 use cops_abi::file::mode;
 use cops_algorithms::path::Walk;
@@ -11,7 +13,7 @@ use cops_algorithms::script::HEAD_BYTES;
 use cops_fallible::{List, Text};
 
 use crate::fs::{self, Ask, Attempt, NodeRef};
-use crate::mm::layout;
+use crate::mm::{MemoryObject, layout};
 use crate::process::ProcessId;
 
 /// Components of a path that one portion walks.
@@ -191,6 +193,14 @@ impl Executable {
     /// Whether reading it costs next to nothing.
     pub fn is_image(&self) -> bool {
         self.image.is_some()
+    }
+
+    /// Its pages, if they never change.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn unchanging_object(&self) -> Result<Option<Arc<dyn MemoryObject>>, Errno> {
+        if self.image.is_some() { self.node.clone().object().map(Some) } else { Ok(None) }
     }
 
     /// Its length in bytes.
