@@ -264,8 +264,7 @@ static void zeros(void) {
 
 static char pattern(size_t at) { return (char)(at / PAGE * 31 + at % 251 + 1); }
 
-/* A file of this length, without a name. */
-static int file(size_t length) {
+static int named_file(size_t length) {
     int fd = open(PATH, O_RDWR | O_CREAT | O_EXCL, 0600);
     CHECK(fd >= 0);
     char bytes[PAGE];
@@ -276,6 +275,12 @@ static int file(size_t length) {
         CHECK(write(fd, bytes, count) == (ssize_t)count);
         done += count;
     }
+    return fd;
+}
+
+/* A file of this length, without a name. */
+static int file(size_t length) {
+    int fd = named_file(length);
     CHECK(unlink(PATH) == 0);
     return fd;
 }
@@ -312,6 +317,80 @@ static void private_mappings(void) {
     CHECK(munmap((void *)(at + PAGE), PAGE) == 0 && reading(at + PAGE) == SIGSEGV);
     CHECK(at[3 * PAGE] == pattern(3 * PAGE) && at[2 * PAGE] == 1);
     CHECK(munmap((void *)at, 6 * PAGE) == 0 && munmap((void *)from_2, PAGE) == 0);
+}
+
+/* A file that several processes have mapped: each sees what another one writes, through a mapping or
+   through the file. */
+static void shared_mappings_of_a_file(void) {
+    int fd = named_file(3 * PAGE), reader = open(PATH, O_RDONLY);
+    char byte = 'y';
+    volatile char *at = map(4 * PAGE, RW, MAP_SHARED, fd, 0);
+    volatile char *from_1 = map(PAGE, PROT_READ, MAP_SHARED, reader, PAGE);
+    CHECK(at[5] == pattern(5) && from_1[7] == pattern(PAGE + 7));
+    at[PAGE + 7] = 'x';
+    CHECK(from_1[7] == 'x' && pread(fd, &byte, 1, PAGE + 7) == 1 && byte == 'x');
+    CHECK(pwrite(fd, "y", 1, PAGE + 8) == 1 && at[PAGE + 8] == 'y' && from_1[8] == 'y');
+    IN_CHILD(at[2 * PAGE] = 'z');
+    CHECK(at[2 * PAGE] == 'z');
+    IN_CHILD(int again = open(PATH, O_RDWR); volatile char *mine = map(PAGE, RW, MAP_SHARED, again, 2 * PAGE);
+             CHECK(mine[0] == 'z'); mine[1] = 'u');
+    CHECK(at[2 * PAGE + 1] == 'u');
+    /* Rights: as far as the file has been opened for them. */
+    CHECK(writing(from_1) == SIGSEGV);
+    FAILS(mprotect((void *)from_1, PAGE, RW), EACCES);
+    CHECK(mprotect((void *)at, PAGE, PROT_READ) == 0 && writing(at) == SIGSEGV);
+    CHECK(mprotect((void *)at, PAGE, RW) == 0 && writing(at) == 0);
+    if (is_cops())
+        FAILS(mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_SHARED, fd, 0), EACCES);
+    /* The end of the file: beyond it there is nothing, until the file grows. */
+    CHECK(reading(at + 3 * PAGE) == SIGBUS);
+    CHECK(ftruncate(fd, 4 * PAGE) == 0 && at[3 * PAGE] == 0);
+    at[3 * PAGE] = 'v';
+    CHECK(pread(fd, &byte, 1, 3 * PAGE) == 1 && byte == 'v');
+    if (is_cops()) {
+        FAILS(ftruncate(fd, PAGE), ETXTBSY);
+        FAILS(open(PATH, O_WRONLY | O_TRUNC), ETXTBSY);
+    }
+    CHECK(msync((void *)at, 4 * PAGE, MS_SYNC) == 0 && msync((void *)at, PAGE, MS_ASYNC) == 0);
+    FAILS(msync((void *)(at + 1), PAGE, MS_SYNC), EINVAL);
+    FAILS(msync((void *)at, PAGE, MS_SYNC | MS_ASYNC), EINVAL);
+    FAILS(msync((void *)at, PAGE, 8), EINVAL);
+    FAILS(msync((void *)at, (size_t)1 << 45, MS_SYNC), ENOMEM);
+    /* Without descriptors and a name, the pages stay as long as they are mapped. */
+    CHECK(munmap((void *)from_1, PAGE) == 0 && close(reader) == 0);
+    CHECK(munmap((void *)at, 2 * PAGE) == 0 && unlink(PATH) == 0);
+    IN_CHILD(at[2 * PAGE] = 'w');
+    CHECK(at[2 * PAGE] == 'w' && pread(fd, &byte, 1, 2 * PAGE) == 1 && byte == 'w');
+    CHECK(munmap((void *)(at + 2 * PAGE), 2 * PAGE) == 0);
+    CHECK(ftruncate(fd, 10) == 0 && lseek(fd, 0, SEEK_END) == 10 && close(fd) == 0);
+}
+
+/* What the C library makes of it. */
+static void named_memory_and_semaphores(void) {
+    const char *name = "/mapping-test";
+    shm_unlink(name);
+    sem_unlink(name);
+    int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, PAGE) == 0);
+    volatile int *counter = map(PAGE, RW, MAP_SHARED, fd, 0);
+    sem_t *turn = sem_open(name, O_CREAT | O_EXCL, 0600, 0);
+    CHECK(turn != SEM_FAILED && close(fd) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        sem_t *theirs = sem_open(name, 0);
+        CHECK(theirs != SEM_FAILED);
+        int again = shm_open(name, O_RDWR, 0);
+        volatile int *mine = map(PAGE, RW, MAP_SHARED, again, 0);
+        *mine = 42;
+        CHECK(sem_post(theirs) == 0);
+        _exit(0);
+    }
+    int status;
+    CHECK(child > 0 && sem_wait(turn) == 0 && *counter == 42);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(sem_close(turn) == 0 && sem_unlink(name) == 0 && shm_unlink(name) == 0);
+    CHECK(munmap((void *)counter, PAGE) == 0);
+    FAILS(shm_open(name, O_RDWR, 0), ENOENT);
 }
 
 static void own_program(const char *path) {
@@ -372,6 +451,8 @@ int main(int argc, char **argv) {
     locks_between_processes();
     zeros();
     private_mappings();
+    shared_mappings_of_a_file();
+    named_memory_and_semaphores();
     own_program(argv[0]);
     errors();
     printf("mappings are in order\n");

@@ -54,6 +54,7 @@ errors! {
     ENFILE = 23, "too many open files in the system";
     EMFILE = 24, "too many open files";
     ENOTTY = 25, "not a terminal";
+    ETXTBSY = 26, "file is mapped";
     EFBIG = 27, "file too large";
     ENOSPC = 28, "no space left";
     ESPIPE = 29, "cannot seek";

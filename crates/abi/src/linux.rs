@@ -91,6 +91,8 @@ numbers! {
     BRK = 214;
     /// `mremap(address, length, new length, flags) -> address`.
     MREMAP = 216;
+    /// `msync(address, length, flags)`.
+    MSYNC = 227;
     /// `madvise(address, length, advice)`.
     MADVISE = 233;
     /// `riscv_hwprobe(...)`: always `ENOSYS`, as on Linux before 6.4; libraries ask at each start.
@@ -99,6 +101,16 @@ numbers! {
     PRLIMIT64 = 261;
     /// `rseq(...)`: always `ENOSYS`; libraries ask at each start.
     RSEQ = 293;
+}
+
+/// Flags of [`MSYNC`].
+pub mod sync_flags {
+    /// Begin to write.
+    pub const ASYNC: usize = 1;
+    /// Forget what other mappings have read.
+    pub const INVALIDATE: usize = 2;
+    /// Write, and wait for the end of that.
+    pub const SYNC: usize = 4;
 }
 
 /// Address family of [`SOCKETPAIR`].

@@ -1,4 +1,4 @@
-//! The tree of all file systems: the root image, `/tmp` and `/dev`, and those that processes serve.
+//! The tree of all file systems: the root image, `/tmp`, `/dev` and `/dev/shm`, and those that processes serve.
 
 use cops_abi::Errno;
 use cops_fallible::List;
@@ -57,14 +57,16 @@ pub fn mount() {
 fn make() -> Result<Mounts, Errno> {
     let root = memory::root_image(&["tmp", "dev", "disk", "proc"])?;
     let mut others = List::new();
-    let mut mounted = |name: &str, files: NodeRef| {
-        let covered = root.look_up(name, &mut Ask::default()).unwrap_or(Err(Errno::EIO))?;
+    let mut mounted = |at: &NodeRef, name: &str, files: NodeRef| {
+        let covered = at.look_up(name, &mut Ask::default()).unwrap_or(Err(Errno::EIO))?;
         others.try_push(Mount::new(covered, files))?;
         Ok::<_, Errno>(())
     };
-    mounted("tmp", memory::temporary()?.root()?)?;
-    mounted("dev", memory::devices()?.root()?)?;
-    mounted("proc", proc::root(memory::next_number())?)?;
+    let devices = memory::devices()?.root()?;
+    mounted(&root, "tmp", memory::temporary()?.root()?)?;
+    mounted(&root, "dev", devices.clone())?;
+    mounted(&devices, "shm", memory::temporary()?.root()?)?;
+    mounted(&root, "proc", proc::root(memory::next_number())?)?;
     Ok(Mounts { root, others: RwLock::new(others) })
 }
 

@@ -112,6 +112,14 @@ pub trait Node: Send + Sync {
         Err(Errno::ENODEV)
     }
 
+    /// The same node, for a mapping that shares its pages with others.
+    ///
+    /// # Errors
+    /// `ENODEV` if it cannot, `ENOMEM`.
+    fn shared_object(self: Arc<Self>) -> Result<Arc<dyn MemoryObject>, Errno> {
+        Err(Errno::ENODEV)
+    }
+
     /// Like [`Self::read`], into memory of the kernel: for a program that is loaded.
     fn read_into(&self, _offset: u64, _bytes: &mut [u8]) -> Attempt<usize> {
         Some(Err(Errno::EACCES))

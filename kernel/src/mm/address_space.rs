@@ -74,6 +74,11 @@ impl AddressSpace {
         })
     }
 
+    /// Whether nothing is mapped at some address of `range`, as far as the first regions tell.
+    pub fn begins_with_gap(&self, range: &Range<usize>) -> bool {
+        self.contents.lock().regions.begins_with_gap(range)
+    }
+
     /// Pages that are charged: present ones, and promised ones.
     pub fn reserved_page_count(&self) -> usize {
         let contents = self.contents.lock();

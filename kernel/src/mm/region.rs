@@ -119,6 +119,20 @@ impl Regions {
         last.map_or(range.end, |span| span.end.min(range.end))
     }
 
+    /// Whether nothing is mapped at some address of `range`, as far as a portion of the regions
+    /// tells.
+    pub(super) fn begins_with_gap(&self, range: &Range<usize>) -> bool {
+        let mut at = range.start;
+        for span in self.map.spans(range.clone()).take(PORTION_REGIONS) {
+            if span.start > at {
+                return true;
+            }
+            at = span.end;
+        }
+        // After a whole portion, the rest may have gaps, too.
+        at < range.end && self.map.spans(range.clone()).nth(PORTION_REGIONS).is_none()
+    }
+
     /// The region of `range`, if it is within one that the program may change.
     pub(super) fn around(&self, range: &Range<usize>) -> Option<Region> {
         let span = self.map.at(range.start).filter(|span| span.end >= range.end)?;

@@ -120,9 +120,9 @@ impl<'a> Table<'a> {
         Entry::from_bits(self.place(address).load(Ordering::Relaxed))
     }
 
-    /// The first address from `address` on whose entry is not empty, and how many empty ones are
-    /// before that. `address` itself, if the part that its entry refers to has been begun. Not at
-    /// the root.
+    /// The first address from `address` on of which the entry is not empty, and how many empty ones
+    /// are before that. It is `address` itself if that has such an entry, also in the middle of what
+    /// the entry refers to. Not at the root.
     pub(super) fn used_at_or_after(&self, address: usize) -> (Option<usize>, usize) {
         let index = arch::table_index(address, self.level);
         let mut rest = self.entries[index..].iter();

@@ -115,17 +115,21 @@ impl Part {
             Object::Device { device: Device::Zero, .. } if is_shared => self.of_shared_memory(),
             Object::Device { device: Device::Zero, .. } => Ok(Source::Anonymous),
             Object::Node { node, payer, .. } => {
-                let is_unchanging = node.image().is_some();
-                let (object, first) = (node.clone().object()?, (self.offset / PAGE_BYTES) as u64);
-                let view = View { object, first, payer: *payer, may_write };
-                if !is_shared {
-                    return Ok(Source::Private(View { may_write: true, ..view }));
-                }
+                let view = |object, may_write| View {
+                    object,
+                    first: (self.offset / PAGE_BYTES) as u64,
+                    payer: *payer,
+                    may_write,
+                };
                 // Copies of what never changes cannot be told from it.
-                if is_unchanging {
-                    return Ok(Source::Private(View { may_write: false, ..view }));
+                if !is_shared || node.image().is_some() {
+                    return Ok(Source::Private(view(node.clone().object()?, !is_shared)));
                 }
-                Err(Errno::ENODEV)
+                // What another process can write is never executed.
+                if self.rights.execute {
+                    return Err(Errno::EACCES);
+                }
+                Ok(Source::Shared(view(node.clone().shared_object()?, may_write)))
             }
             _ => Err(Errno::ENODEV),
         }

@@ -2,7 +2,7 @@
 //! state.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 
 use cops_abi::Errno;
 use cops_abi::file::{Status, Time, Usage, mode};
@@ -11,6 +11,7 @@ use cops_algorithms::tree::{Listed as Found, Removed};
 use cops_fallible::{Text, try_arc};
 use spin::Mutex;
 
+use super::shared::SharedFile;
 use super::{MemoryFiles, Names, TEMPORARY, charge_name};
 use crate::disk::{Disk, disk};
 use crate::fs::contents::{Contents, sweep};
@@ -28,7 +29,9 @@ pub struct Inode {
     /// Its number as a memory object.
     as_object: u64,
     state: Mutex<State>,
-    body: Body,
+    pub(super) body: Body,
+    /// Its shared mappings. Lock order: the contents, then this.
+    pub(super) mapped: Mutex<Weak<SharedFile>>,
     _charge: Charge,
 }
 
@@ -78,7 +81,8 @@ impl Inode {
         let time = timer::real_time();
         let state = State { permissions, accessed: time, modified: time, changed: time };
         let (as_object, state) = (next_object_number(), Mutex::new(state));
-        Ok(try_arc(Self { files, number, as_object, state, body, _charge: charge })?)
+        let mapped = Mutex::default();
+        Ok(try_arc(Self { files, number, as_object, state, body, mapped, _charge: charge })?)
     }
 
     /// The names, to be changed.
@@ -279,6 +283,10 @@ impl Node for Inode {
         }
     }
 
+    fn shared_object(self: Arc<Self>) -> Result<Arc<dyn MemoryObject>, Errno> {
+        self.as_shared()
+    }
+
     fn read_into(&self, offset: u64, bytes: &mut [u8]) -> Attempt<usize> {
         Some(match &self.body {
             Body::File(contents) => {
@@ -311,7 +319,11 @@ impl Node for Inode {
     fn resize(&self, length: u64, _ask: &mut Ask) -> Attempt<()> {
         let resize = || {
             let mut contents = self.contents()?.lock();
-            contents.as_mut().ok_or(Errno::EIO)?.resize(length)?;
+            let file = contents.as_mut().ok_or(Errno::EIO)?;
+            if length < file.len() && self.is_mapped() {
+                return Err(Errno::ETXTBSY);
+            }
+            file.resize(length)?;
             drop(contents);
             self.is_written();
             Ok(())

@@ -4,6 +4,7 @@
 //! it. Nodes that are not named any more live as long as they are open.
 
 mod inode;
+mod shared;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -165,6 +166,8 @@ pub fn devices() -> Result<Arc<MemoryFiles>, Errno> {
         ("vda", Device::Disk, device_number(254, 0)),
         ("fs", Device::FileServer, device_number(10, 229)),
     ];
+    // Where another file system is mounted: the C library keeps shared memory and semaphores there.
+    files.add(ROOT, "shm", Body::Directory, 0o555, None)?;
     for (name, device, number) in devices {
         files.add(ROOT, name, Body::Device(device, number), 0o666, None)?;
     }

@@ -88,8 +88,8 @@ impl Program {
         self.header.e_entry as usize
     }
 
-    /// Maps a segment; returns what has to be copied there. Whole pages of a file that never changes
-    /// are not copied before they are accessed.
+    /// Maps a segment; returns what has to be copied there. Whole pages of a file that never
+    /// changes are copied when they are accessed.
     fn map(&self, header: &ProgramHeader, space: &AddressSpace) -> Result<Option<Piece>, Errno> {
         let (start, length) = (header.p_vaddr as usize, header.p_memsz as usize);
         let (offset, bytes) = (header.p_offset as usize, header.p_filesz as usize);

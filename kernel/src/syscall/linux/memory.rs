@@ -4,16 +4,16 @@
 use alloc::sync::Arc;
 
 use cops_abi::Errno;
-use cops_abi::linux::{advice, remap_flags};
+use cops_abi::linux::{advice, remap_flags, sync_flags};
 use cops_algorithms::user_range::own_pages;
 
 use super::super::Reply;
 use super::super::arguments::Arguments;
 use crate::arch::SyscallFrame;
-use crate::mm::layout::{MAP_START, page_up};
+use crate::mm::layout::{MAP_START, PAGE_BYTES, page_up};
 use crate::mm::{self, MapError, Rights};
 use crate::process::resumable::{self, Resumable};
-use crate::process::{Linux, VirtualCpu};
+use crate::process::{Linux, Process, VirtualCpu};
 
 /// `brk(end)`: moves the end of the heap. Returns its end, which is unchanged if it cannot be
 /// moved.
@@ -72,6 +72,21 @@ pub fn remap(
         Err(MapError::Overlap) => Err(Errno::ENOMEM),
         Err(error) => Err(error.into()),
     }
+}
+
+/// `msync(address, length, flags)`: nothing has to be written, because files that can be mapped are
+/// in memory.
+pub fn sync(process: &Process, args: &Arguments<'_>) -> Result<Reply, Errno> {
+    use sync_flags::*;
+    let flags = args.flags(2, ASYNC | INVALIDATE | SYNC)?;
+    if flags & (ASYNC | SYNC) == ASYNC | SYNC || !args.number(0).is_multiple_of(PAGE_BYTES) {
+        return Err(Errno::EINVAL);
+    }
+    if args.number(1) == 0 {
+        return Ok(Reply::Done(Ok(0)));
+    }
+    let range = own_pages(args.number(0), args.number(1)).ok_or(Errno::ENOMEM)?;
+    if process.space.begins_with_gap(&range) { Err(Errno::ENOMEM) } else { Ok(Reply::Done(Ok(0))) }
 }
 
 /// `madvise(address, length, advice)`.
