@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::exec::{cops_exec_within, status};
 use super::{Case, Context};
 use crate::busybox;
+use crate::debian::first_line;
 use crate::error::{Because, Outcome};
 use crate::packages;
 use crate::process::{Captured, capture};
@@ -104,7 +105,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let program = match busybox::ensure(context.workspace, Progress::Lines) {
         Ok(program) => program,
         Err(error) => {
-            context.note(format!("busybox is skipped: {}", busybox::first_line(&error)));
+            context.note(format!("busybox is skipped: {}", first_line(&error)));
             return Ok(Vec::new());
         }
     };
