@@ -1,7 +1,7 @@
-/* What parts of the system cost: a line `cost: name=... nanoseconds=... count=...` for each row, or for
-   those with the argument in their names. Unmodified on COPS and on Linux (./cops bench costs). In a
-   machine that counts instructions as time, a nanosecond is an instruction. Each row checks what it
-   did. */
+/* What parts of the system cost: a line `cost: name=... nanoseconds=... count=...` for each row, or
+   for those with the argument in their names. Unmodified on COPS and on Linux (./cops bench costs).
+   In a machine that counts instructions as time, a nanosecond is an instruction. Each row checks
+   what it did. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
@@ -28,7 +28,13 @@ static unsigned long now(void) {
 /* Only rows with this text in their names. */
 static const char *chosen = "";
 
-/* Runs `round` some times to warm up, then `count` times, each of which does `each` of what is named. */
+static void print(const char *name, unsigned long time, unsigned long count) {
+    double each = (double)time / (double)count;
+    printf("cost: name=%s nanoseconds=%.1f count=%lu\n", name, each, count);
+    fflush(stdout);
+}
+
+/* Runs `round` to warm up, then `count` times. A round does what is measured `each` times. */
 static void row(const char *name, void (*round)(void), unsigned long count, unsigned long each) {
     if (strstr(name, chosen) == NULL)
         return;
@@ -38,9 +44,7 @@ static void row(const char *name, void (*round)(void), unsigned long count, unsi
     for (unsigned long i = 0; i < count; i++)
         round();
     unsigned long time = now() - start;
-    printf("cost: name=%s nanoseconds=%.1f count=%lu\n", name, (double)time / (double)(count * each),
-           count * each);
-    fflush(stdout);
+    print(name, time, count * each);
 }
 
 static void call(void) {
@@ -141,7 +145,7 @@ static void uncontended(void) {
 
 #define LOCKS 1000
 
-/* Whoever has the mutex lets the other run, which then finds it locked. */
+/* The thread that has the mutex lets the other run, which then finds it locked. */
 static void *lock_and_yield(void *argument) {
     for (int i = 0; i < LOCKS / 2; i++) {
         CHECK(pthread_mutex_lock(&mutex) == 0);
@@ -225,7 +229,8 @@ static void pipe_throughput(void) {
 #define PAGES 512L
 
 static char *map(void) {
-    char *memory = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *memory = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
     CHECK(memory != MAP_FAILED);
     /* Linux could otherwise answer many faults with one large page; EINVAL where it has none. */
     madvise(memory, PAGES * PAGE, MADV_NOHUGEPAGE);
@@ -274,9 +279,7 @@ static void faults(const char *name, int copies) {
         }
         CHECK(memory[0] == 2 && munmap(memory, PAGES * PAGE) == 0);
     }
-    printf("cost: name=%s nanoseconds=%.1f count=%ld\n", name, (double)time / (double)(ROUNDS * PAGES),
-           ROUNDS * PAGES);
-    fflush(stdout);
+    print(name, time, ROUNDS * PAGES);
 }
 
 /* Signals */

@@ -3,6 +3,7 @@
 
 pub mod host;
 mod image;
+pub mod linux;
 mod programs;
 mod strip;
 pub mod symbols;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::exec::{cops_exec, status};
 use super::{Case, Context, busybox, step};
+use crate::build::linux::compile;
 use crate::cli::Machine as MachineOptions;
 use crate::error::{Because, Outcome};
 use crate::packages;
@@ -41,7 +42,10 @@ const SERVED: &str = "served";
 const RUST: &str = "event-loop";
 const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 
-const TESTS: [Test; 29] = [
+/// Programs that other programs start: a program, and the one that it starts.
+const STARTED: [(&str, &str); 1] = [("costs", "seven")];
+
+const TESTS: [Test; 30] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -226,6 +230,15 @@ const TESTS: [Test; 29] = [
         message: "",
     },
     Test {
+        name: "costs: each row, with what it did",
+        program: "costs",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "all rows",
+        message: "",
+    },
+    Test {
         name: "rust: threads, channels, files, children, tokio",
         program: RUST,
         arguments: &[],
@@ -346,10 +359,10 @@ fn build(workspace: &Workspace, tests: &[&Test]) -> Outcome<PathBuf> {
             build_rust(workspace, &program, &mut step)?;
             continue;
         }
-        let source = workspace.root.join("user/linux").join(test.program).with_extension("c");
-        let mut compiler = Command::new("riscv64-linux-gnu-gcc");
-        compiler.args(["-static", "-pthread", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]);
-        run_step(compiler.arg(&program).arg(source), &mut step)?;
+        compile(workspace, test.program, &folder, &mut step)?;
+        for (_, started) in STARTED.iter().filter(|(starter, _)| *starter == test.program) {
+            compile(workspace, started, &folder, &mut step)?;
+        }
     }
     step.done();
     Ok(folder)
