@@ -256,6 +256,8 @@ pub struct Top {
 pub enum Measurement {
     /// Matrix service, closed loop, 1 x 1: throughput; with --icount instructions per request
     Closed,
+    /// Instructions that parts of the system cost a Linux program, on COPS and on Linux
+    Costs,
     /// Requests that the disk serves in a second, by the number of coroutines that make them
     Disk,
     /// Bytes of memory per connection that is open and idle
@@ -275,6 +277,7 @@ pub enum Measurement {
 #[command(after_help = "Examples:\n  \
     ./cops bench closed\n  \
     ./cops bench closed --icount --json closed.json\n  \
+    ./cops bench costs\n  \
     ./cops bench disk --smp 1\n  \
     ./cops bench idle-memory --connections 100\n  \
     ./cops bench executor")]

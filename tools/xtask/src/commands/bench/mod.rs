@@ -2,6 +2,8 @@
 //! "config", "rows"}`.
 
 mod closed;
+mod costs;
+mod cpio;
 mod disk;
 mod executor;
 pub mod hostile;
@@ -31,13 +33,20 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     }
     // Counting requires one hart. The option excludes --smp, so this overrides only its default.
     let mut options = options.clone();
-    if options.icount || options.name == Measurement::Portions {
+    let counts = matches!(options.name, Measurement::Costs | Measurement::Portions);
+    if options.icount || counts {
         options.machine.smp = 1;
     }
     let prepared = Prepared::new(workspace, Progress::Lines)?;
     let mut report = None;
+    let mut linux = None;
     let (name, rows) = match options.name {
         Measurement::Closed => ("closed", closed::measure(workspace, &prepared, &options)?),
+        Measurement::Costs => {
+            let measured = costs::measure(workspace, &prepared, &options)?;
+            (report, linux) = (measured.report, measured.linux);
+            ("costs", measured.rows)
+        }
         Measurement::Disk => ("disk", disk::measure(&prepared, &options)?),
         Measurement::IdleMemory => ("idle-memory", idle_memory::measure(&prepared, &options)?),
         Measurement::Executor => unreachable!("done above"),
@@ -61,10 +70,11 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     document.insert("bench".into(), name.into());
     document.insert("config".into(), json!({ "quick": options.quick, "icount": options.icount }));
     document.insert("rows".into(), rows.into());
-    let document = service::with_configuration(
-        document,
-        service::provenance(workspace, &prepared, &options.machine),
-    );
+    let mut more = service::provenance(workspace, &prepared, &options.machine);
+    if let Some(version) = linux {
+        more.insert("linux".into(), version.into());
+    }
+    let document = service::with_configuration(document, more);
     let file = workspace.results_folder().join(format!("{name}.json"));
     service::write_document(&document, &file)?;
     println!("data: {}", file.display());

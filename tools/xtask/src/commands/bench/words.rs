@@ -55,7 +55,7 @@ impl Line {
 pub struct Said {
     pub ending: Ending,
     pub lines: Vec<Line>,
-    /// The kernel's log and the program's errors, for messages.
+    /// The kernel's log, the program's errors and its lines of another form, for messages.
     pub complaints: String,
 }
 
@@ -64,11 +64,17 @@ pub fn listen(qemu: &Qemu, boot: &Boot, limit: Duration) -> Outcome<Said> {
     let machine = Machine::start(qemu, boot)?;
     let mut transcript = Transcript::default();
     let ending = follow(machine, Some(Instant::now() + limit), &mut transcript);
-    let lines =
-        String::from_utf8_lossy(&transcript.stdout).lines().filter_map(Line::parse).collect();
-    let complaints = [&transcript.kernel, &transcript.stderr]
-        .map(|text| String::from_utf8_lossy(text).into_owned());
-    Ok(Said { ending, lines, complaints: complaints.concat() })
+    let mut complaints = [&transcript.kernel, &transcript.stderr]
+        .map(|text| String::from_utf8_lossy(text).into_owned())
+        .concat();
+    let mut lines = Vec::new();
+    for line in String::from_utf8_lossy(&transcript.stdout).lines() {
+        match Line::parse(line) {
+            Some(line) => lines.push(line),
+            None => complaints += &format!("{line}\n"),
+        }
+    }
+    Ok(Said { ending, lines, complaints })
 }
 
 /// Like [`listen`], but fails unless the exit status is 0.
