@@ -13,7 +13,6 @@ use super::words::{Line, listen_to_success};
 use crate::build::linux::compile;
 use crate::cli::Bench;
 use crate::commands::Prepared;
-use crate::debian::first_line;
 use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
 use crate::linux_kernel::{self, LinuxKernel};
@@ -81,7 +80,9 @@ pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> O
     let kernel = match linux_kernel::ensure(workspace, Progress::Lines) {
         Ok(kernel) => Some(kernel),
         Err(error) => {
-            eprintln!("cops: there is no column of Linux: {}", first_line(&error));
+            eprintln!(
+                "cops: the kernel of Linux cannot be fetched, only COPS is measured:\n{error}"
+            );
             None
         }
     };

@@ -33,8 +33,9 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     }
     // Counting requires one hart. The option excludes --smp, so this overrides only its default.
     let mut options = options.clone();
-    let counts = matches!(options.name, Measurement::Costs | Measurement::Portions);
-    if options.icount || counts {
+    let counts =
+        options.icount || matches!(options.name, Measurement::Costs | Measurement::Portions);
+    if counts {
         options.machine.smp = 1;
     }
     let prepared = Prepared::new(workspace, Progress::Lines)?;
@@ -68,7 +69,7 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     };
     let mut document = Map::new();
     document.insert("bench".into(), name.into());
-    document.insert("config".into(), json!({ "quick": options.quick, "icount": options.icount }));
+    document.insert("config".into(), json!({ "quick": options.quick, "icount": counts }));
     document.insert("rows".into(), rows.into());
     let mut more = service::provenance(workspace, &prepared, &options.machine);
     if let Some(version) = linux {
