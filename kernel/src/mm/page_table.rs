@@ -71,13 +71,18 @@ impl PageTable {
                 }
             };
             let end = range.end.min(covered.end);
-            while at < end {
-                let slot = table.slot(at);
-                if slot.get() != Entry::EMPTY && !visit(at, slot) {
+            while let (Some(used), _) = table.used_at_or_after(at)
+                && used < end
+            {
+                if !visit(used, table.slot(used)) {
                     return;
                 }
-                at += layout::PAGE_BYTES;
+                at = used + layout::PAGE_BYTES;
+                if at == end {
+                    break;
+                }
             }
+            at = end;
         }
     }
 
