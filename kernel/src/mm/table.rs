@@ -125,9 +125,7 @@ impl<'a> Table<'a> {
     /// the entry refers to. Not at the root.
     pub(super) fn used_at_or_after(&self, address: usize) -> (Option<usize>, usize) {
         let index = arch::table_index(address, self.level);
-        let mut rest = self.entries[index..].iter();
-        let used = rest.position(|entry| entry.load(Ordering::Relaxed) != Entry::EMPTY.bits());
-        match used {
+        match first_used(&self.entries[index..]) {
             Some(0) => (Some(address), 0),
             Some(passed) => {
                 let span = arch::page_size_of_level(self.level);
@@ -201,6 +199,16 @@ impl<'a> Table<'a> {
         // reference (2) and has just been emptied, and no other borrower can take it (4).
         Some(unsafe { Frame::from_physical(entry.physical()) })
     }
+}
+
+/// The place of the first entry that is not empty; eight are examined at a time.
+fn first_used(entries: &[AtomicU64]) -> Option<usize> {
+    const _: () = assert!(Entry::EMPTY.bits() == 0);
+    let bits = |entry: &AtomicU64| entry.load(Ordering::Relaxed);
+    let (eights, _) = entries.as_chunks::<8>();
+    let is_used = |eight: &[_; 8]| eight.iter().fold(0, |all, entry| all | bits(entry)) != 0;
+    let passed = eights.iter().position(is_used).unwrap_or(eights.len()) * 8;
+    entries[passed..].iter().position(|entry| bits(entry) != 0).map(|place| passed + place)
 }
 
 /// One entry of the lowest level. It borrows its tree exclusively, so nothing else changes the
