@@ -1,4 +1,5 @@
-//! The tree of all file systems: the root image, `/tmp`, `/dev` and `/dev/shm`, and those that processes serve.
+//! The tree of all file systems: the root image, `/tmp`, `/dev` and `/dev/shm`, and those that
+//! processes serve.
 
 use cops_abi::Errno;
 use cops_fallible::List;

@@ -6,7 +6,7 @@ use super::frames::Frame;
 use super::lower_half::LowerHalf;
 use super::table::{RootFrame, RootTable, Slot, Table};
 use super::{OutOfMemory, layout};
-use crate::arch::{self, Entry, TABLE_LEVELS};
+use crate::arch::{self, TABLE_LEVELS};
 use core::ops::Range;
 
 /// A root table and all tables in its lower half.

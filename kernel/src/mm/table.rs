@@ -121,8 +121,8 @@ impl<'a> Table<'a> {
     }
 
     /// The first address from `address` on of which the entry is not empty, and how many empty ones
-    /// are before that. It is `address` itself if that has such an entry, also in the middle of what
-    /// the entry refers to. Not at the root.
+    /// are before that. It is `address` itself if that has such an entry, also in the middle of
+    /// what the entry refers to. Not at the root.
     pub(super) fn used_at_or_after(&self, address: usize) -> (Option<usize>, usize) {
         let index = arch::table_index(address, self.level);
         match first_used(&self.entries[index..]) {
