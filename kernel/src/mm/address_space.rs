@@ -87,14 +87,14 @@ impl AddressSpace {
 
     /// Whether other processes may have some of its memory mapped too.
     pub fn shares_memory(&self) -> bool {
-        !self.contents.lock().mappings.is_empty()
+        self.contents.lock().mappings.has_shared()
     }
 
     /// The object that other processes may have mapped and that contains `address`, by number, and
     /// where `address` is in it.
     pub fn shared_place(&self, address: usize) -> Option<(u64, usize)> {
         let contents = self.contents.lock();
-        if contents.mappings.is_empty() {
+        if !contents.mappings.has_shared() {
             return None;
         }
         let Backing::Shared(number) = contents.regions.at(address)?.backing else { return None };

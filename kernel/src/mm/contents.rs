@@ -124,7 +124,8 @@ impl Contents {
         let growth = memory(Mappings::GROWTH_BYTES);
         self.memory.grow(&growth).map_err(|_| MapError::OutOfMemory)?;
         self.memory.shrink(&growth);
-        let number = self.mappings.add(view, &range)?;
+        let is_shared = matches!(source, Source::Shared(_));
+        let number = self.mappings.add(view, &range, is_shared)?;
         let inserted = self.insert_mapped(
             range,
             rights,

@@ -17,7 +17,7 @@
 
 use super::frames::Frame;
 use super::quota::Family;
-use super::{FaultError, MapError, OutOfMemory, layout};
+use super::{FaultError, OutOfMemory, layout};
 use alloc::sync::Arc;
 use cops_algorithms::numbered::Numbered;
 use core::ops::Range;
@@ -79,6 +79,8 @@ pub(super) struct Mapping {
     pub(super) range: Range<usize>,
     /// Number of pages in these regions.
     pages: usize,
+    /// Whether they have the object's own frames.
+    is_shared: bool,
 }
 
 impl Mapping {
@@ -90,33 +92,49 @@ impl Mapping {
 }
 
 /// The mappings of a space, by number.
-pub(super) struct Mappings(Numbered<Mapping>);
+pub(super) struct Mappings {
+    all: Numbered<Mapping>,
+    /// Number of those that are shared.
+    shared: usize,
+}
 
 impl Mappings {
     /// The most memory that adding one takes.
     pub(super) const GROWTH_BYTES: usize = Numbered::<Mapping>::CHUNK_BYTES;
 
     pub(super) const fn new() -> Self {
-        Self(Numbered::new())
+        Self { all: Numbered::new(), shared: 0 }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Whether one is shared. The program itself is a private one.
+    pub(super) fn has_shared(&self) -> bool {
+        self.shared > 0
     }
 
     /// Memory for the records.
     pub(super) fn bytes(&self) -> usize {
-        self.0.bytes()
+        self.all.bytes()
     }
 
     pub(super) fn get(&self, number: u16) -> Option<&Mapping> {
-        self.0.get(number)
+        self.all.get(number)
     }
 
     /// Adds one for `range`, in which there are no regions yet. Returns its number.
-    pub(super) fn add(&mut self, view: &View, range: &Range<usize>) -> Result<u16, MapError> {
-        let mapping = Mapping { view: view.clone(), range: range.clone(), pages: 0 };
-        Ok(self.0.insert(mapping)?)
+    pub(super) fn add(
+        &mut self,
+        view: &View,
+        range: &Range<usize>,
+        is_shared: bool,
+    ) -> Result<u16, OutOfMemory> {
+        self.insert(Mapping { view: view.clone(), range: range.clone(), pages: 0, is_shared })
+    }
+
+    fn insert(&mut self, mapping: Mapping) -> Result<u16, OutOfMemory> {
+        let is_shared = mapping.is_shared;
+        let number = self.all.insert(mapping)?;
+        self.shared += usize::from(is_shared);
+        Ok(number)
     }
 
     /// The number of a mapping of this space that is equal to `other`, which has the number
@@ -126,20 +144,21 @@ impl Mappings {
             mine.view.object.number() == other.view.object.number()
                 && mine.view.first == other.view.first
                 && mine.view.may_write == other.view.may_write
+                && mine.is_shared == other.is_shared
                 && mine.range.start == other.range.start
         };
-        if let Some(mine) = self.0.get_mut(number)
+        if let Some(mine) = self.all.get_mut(number)
             && is_equal(mine)
         {
             mine.range.end = mine.range.end.max(other.range.end);
             return Ok(number);
         }
-        self.0.insert(Mapping { pages: 0, ..other.clone() })
+        self.insert(Mapping { pages: 0, ..other.clone() })
     }
 
     /// There is a region for `range` that refers to this mapping.
     pub(super) fn hold(&mut self, number: u16, range: &Range<usize>) {
-        if let Some(mapping) = self.0.get_mut(number) {
+        if let Some(mapping) = self.all.get_mut(number) {
             mapping.pages += range.len() / layout::PAGE_BYTES;
             mapping.range.end = mapping.range.end.max(range.end);
         }
@@ -148,13 +167,23 @@ impl Mappings {
     /// There are no regions any more for `pages` pages that referred to this mapping. Returns it if
     /// it is not needed any more; the caller drops it without the lock of the space.
     pub(super) fn release(&mut self, number: u16, pages: usize) -> Option<Mapping> {
-        let mapping = self.0.get_mut(number)?;
+        let mapping = self.all.get_mut(number)?;
         mapping.pages = mapping.pages.saturating_sub(pages);
-        if mapping.pages == 0 { self.0.remove(number) } else { None }
+        if mapping.pages > 0 {
+            return None;
+        }
+        let removed = self.all.remove(number);
+        self.count_removed(removed)
     }
 
     /// Takes out a mapping of a space that no longer exists.
     pub(super) fn pop(&mut self) -> Option<Mapping> {
-        self.0.pop()
+        let removed = self.all.pop();
+        self.count_removed(removed)
+    }
+
+    fn count_removed(&mut self, removed: Option<Mapping>) -> Option<Mapping> {
+        self.shared -= usize::from(removed.as_ref().is_some_and(|mapping| mapping.is_shared));
+        removed
     }
 }
