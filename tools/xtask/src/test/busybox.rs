@@ -29,10 +29,12 @@ uptime: in order
 mount: / tmpfs (ro)
 mount: /tmp tmpfs (rw)
 mount: /dev tmpfs (ro)
+mount: /dev/shm tmpfs (rw)
 mount: /proc proc (ro)
 df: /
 df: /tmp
 df: /dev
+df: /dev/shm
 comm: sleep
 sleep 1000 
 /busybox
