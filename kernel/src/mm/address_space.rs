@@ -27,7 +27,7 @@ pub struct AddressSpace {
     /// harts flush when they load it.
     current_harts: AtomicU64,
     pub(super) contents: Mutex<Contents>,
-    root: Arc<Root>,
+    pub(super) root: Arc<Root>,
     /// Where it keeps what is left of it when it is dropped; `None` once that has been taken.
     place: Option<Place>,
 }
@@ -75,8 +75,8 @@ impl AddressSpace {
     }
 
     /// Whether nothing is mapped at some address of `range`, as far as the first regions tell.
-    pub fn begins_with_gap(&self, range: &Range<usize>) -> bool {
-        self.contents.lock().regions.begins_with_gap(range)
+    pub fn has_gap_in_portion(&self, range: &Range<usize>) -> bool {
+        self.contents.lock().regions.has_gap_in_portion(range)
     }
 
     /// Pages that are charged: present ones, and promised ones.

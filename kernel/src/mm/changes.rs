@@ -160,7 +160,7 @@ impl AddressSpace {
         if any {
             self.flush(range.start..end);
             if rights.execute {
-                arch::sync_instruction_stream_everywhere();
+                self.root.sync_instruction_stream();
             }
         }
         Ok((end < range.end).then_some(end..range.end))

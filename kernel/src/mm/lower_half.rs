@@ -79,21 +79,16 @@ unsafe fn free_below(entry: Entry, level: usize, next: &mut usize, work: &mut us
                 if *work == 0 {
                     return false;
                 }
-                let (used, passed) = table.used_at_or_after(*next);
+                let (used, passed) = table.first_used_in(*next..end);
                 *work = work.saturating_sub(passed / EMPTY_PER_WORK);
-                match used {
-                    Some(address) => *next = address,
-                    None => break,
-                }
+                let Some(address) = used else { break };
+                *next = address;
                 // Parts already freed are not visited again: `next` is past them.
                 //
                 // SAFETY: the argument is an entry of the table that `entry` owns, at or after
                 // `next`. When it is freed, `next` is past it.
                 if !unsafe { free_below(table.get(*next), level - 1, next, work) } {
                     return false;
-                }
-                if *next == end {
-                    break;
                 }
             }
         }

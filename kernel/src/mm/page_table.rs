@@ -71,16 +71,11 @@ impl PageTable {
                 }
             };
             let end = range.end.min(covered.end);
-            while let (Some(used), _) = table.used_at_or_after(at)
-                && used < end
-            {
+            while let (Some(used), _) = table.first_used_in(at..end) {
                 if !visit(used, table.slot(used)) {
                     return;
                 }
                 at = used + layout::PAGE_BYTES;
-                if at == end {
-                    break;
-                }
             }
             at = end;
         }

@@ -121,7 +121,7 @@ impl Regions {
 
     /// Whether nothing is mapped at some address of `range`, as far as a portion of the regions
     /// tells.
-    pub(super) fn begins_with_gap(&self, range: &Range<usize>) -> bool {
+    pub(super) fn has_gap_in_portion(&self, range: &Range<usize>) -> bool {
         let mut at = range.start;
         for span in self.map.spans(range.clone()).take(PORTION_REGIONS) {
             if span.start > at {

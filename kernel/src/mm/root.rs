@@ -61,8 +61,8 @@ impl Root {
         arch::flush_root(self.physical, self.asid, range);
     }
 
-    /// Harts see code in memory that has just been written, before they execute it in this space.
-    /// Called before an entry permits that.
+    /// Harts see code that has just been written to memory, before they execute it in this space:
+    /// those that run it now, on return.
     pub(super) fn sync_instruction_stream(&self) {
         arch::sync_instruction_stream_of(self.physical, self.asid);
     }

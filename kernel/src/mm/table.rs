@@ -24,6 +24,7 @@ use super::frames::Frame;
 use super::{OutOfMemory, Rights, kernel_space, layout};
 use crate::arch::{self, Entry, TABLE_ENTRIES, TABLE_LEVELS};
 use core::mem::ManuallyDrop;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of entries of a root that belong to the program.
@@ -120,18 +121,22 @@ impl<'a> Table<'a> {
         Entry::from_bits(self.place(address).load(Ordering::Relaxed))
     }
 
-    /// The first address from `address` on of which the entry is not empty, and how many empty ones
-    /// are before that. It is `address` itself if that has such an entry, also in the middle of
-    /// what the entry refers to. Not at the root.
-    pub(super) fn used_at_or_after(&self, address: usize) -> (Option<usize>, usize) {
-        let index = arch::table_index(address, self.level);
-        match first_used(&self.entries[index..]) {
-            Some(0) => (Some(address), 0),
+    /// The first address in `range`, which this table covers, of which the entry is not empty, and
+    /// how many empty ones are before that. It is the start of `range` if that has such an entry,
+    /// also in the middle of what the entry refers to. Not at the root.
+    pub(super) fn first_used_in(&self, range: Range<usize>) -> (Option<usize>, usize) {
+        if range.is_empty() {
+            return (None, 0);
+        }
+        let (span, first) = (arch::page_size_of_level(self.level), range.start);
+        let entries = &self.entries[arch::table_index(first, self.level)..];
+        match first_used(entries) {
+            Some(0) => (Some(first), 0),
             Some(passed) => {
-                let span = arch::page_size_of_level(self.level);
-                (Some((address & !(span - 1)) + passed * span), passed)
+                let address = (first & !(span - 1)) + passed * span;
+                (Some(address).filter(|&address| address < range.end), passed)
             }
-            None => (None, TABLE_ENTRIES - index),
+            None => (None, entries.len()),
         }
     }
 

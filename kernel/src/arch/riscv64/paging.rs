@@ -223,10 +223,14 @@ pub fn end_program() {
 /// The harts on which this root is loaded, as a mask of their indexes.
 fn harts_with_root(root_physical: usize, asid: Asid) -> u64 {
     let value = root_register(root_physical, asid);
+    harts_where(|record| record.active_root.load(Ordering::SeqCst) == value)
+}
+
+/// The harts with records that satisfy a condition, as a mask of their indexes.
+fn harts_where(condition: impl Fn(&hart::HartRecord) -> bool) -> u64 {
     let records = hart::RECORDS.iter().take(hart::hart_count()).enumerate();
-    records
-        .filter(|(_, record)| record.active_root.load(Ordering::SeqCst) == value)
-        .fold(0, |mask, (index, _)| mask | 1 << index)
+    let chosen = records.filter(|(_, record)| condition(record));
+    chosen.fold(0, |mask, (index, _)| mask | 1 << index)
 }
 
 /// Interrupts the other harts on which this root is loaded.
@@ -291,28 +295,19 @@ pub fn sync_instruction_stream() {
 }
 
 /// Like [`sync_instruction_stream`], for code in a space of which harts may be in user mode: those
-/// are interrupted. Must be called before an entry exists that permits them to execute it.
+/// are interrupted, and on return they see it.
 pub fn sync_instruction_stream_of(root_physical: usize, asid: Asid) {
     sync_instruction_stream();
     fence(Ordering::SeqCst);
     let value = root_register(root_physical, asid);
-    let own = 1 << hart::hart_index();
-    let records = hart::RECORDS.iter().take(hart::hart_count()).enumerate();
-    let harts = records
-        .filter(|(_, record)| {
-            record.current_root.load(Ordering::SeqCst) == value
-                && record.runs_program.load(Ordering::SeqCst)
-        })
-        .fold(0, |mask, (index, _)| mask | 1 << index);
-    if harts & !own != 0 {
-        firmware::remote_instruction_fence(harts & !own);
+    let running = harts_where(|record| {
+        record.current_root.load(Ordering::SeqCst) == value
+            && record.runs_program.load(Ordering::SeqCst)
+    });
+    let others = running & !(1 << hart::hart_index());
+    if others != 0 {
+        firmware::remote_instruction_fence(others);
     }
-}
-
-/// Like [`sync_instruction_stream`], for code that harts in user mode may be about to execute.
-pub fn sync_instruction_stream_everywhere() {
-    sync_instruction_stream();
-    firmware::remote_instruction_fence((1 << hart::hart_count()) - 1);
 }
 
 /// Called before entering user mode: synchronises the instruction stream if code was written.

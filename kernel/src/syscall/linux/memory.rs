@@ -86,7 +86,11 @@ pub fn sync(process: &Process, args: &Arguments<'_>) -> Result<Reply, Errno> {
         return Ok(Reply::Done(Ok(0)));
     }
     let range = own_pages(args.number(0), args.number(1)).ok_or(Errno::ENOMEM)?;
-    if process.space.begins_with_gap(&range) { Err(Errno::ENOMEM) } else { Ok(Reply::Done(Ok(0))) }
+    if process.space.has_gap_in_portion(&range) {
+        Err(Errno::ENOMEM)
+    } else {
+        Ok(Reply::Done(Ok(0)))
+    }
 }
 
 /// `madvise(address, length, advice)`.
