@@ -3,7 +3,7 @@
    In a machine that counts instructions as time, a nanosecond is an instruction. Each row checks
    what it did. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "children.h"
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -53,17 +53,11 @@ static void call(void) {
 
 /* Processes */
 
-static void ended(pid_t child) {
-    int status;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
-}
-
 static void fork_wait(void) {
     pid_t child = fork();
     if (child == 0)
         _exit(7);
-    ended(child);
+    ended_with(child, 7);
 }
 
 static char *program[] = {"/seven", NULL};
@@ -74,13 +68,13 @@ static void fork_exec_wait(void) {
         execv(program[0], program);
         _exit(1);
     }
-    ended(child);
+    ended_with(child, 7);
 }
 
 static void spawn_wait(void) {
     pid_t child;
     CHECK(posix_spawn(&child, program[0], NULL, NULL, program, NULL) == 0);
-    ended(child);
+    ended_with(child, 7);
 }
 
 /* Threads */
@@ -197,7 +191,7 @@ static void pipe_round_trips(void) {
     }
     row("pipe_round_trip", round_trip, 2000, 1);
     close(there[1]);
-    ended(child);
+    ended_with(child, 7);
 }
 
 #define CHUNK (64 * 1024)
@@ -221,7 +215,7 @@ static void pipe_throughput(void) {
     }
     row("pipe_kibibyte", write_chunk, 200, CHUNK / 1024);
     close(there[1]);
-    ended(child);
+    ended_with(child, 7);
 }
 
 /* Memory */
@@ -275,7 +269,7 @@ static void faults(const char *name, int copies) {
         if (copies) {
             close(ends[0]);
             close(ends[1]);
-            ended(child);
+            ended_with(child, 7);
         }
         CHECK(memory[0] == 2 && munmap(memory, PAGES * PAGE) == 0);
     }

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "children.h"
 
 static int data[2], ready[2];
 
@@ -57,28 +57,6 @@ static void pause_for_ever(void) {
     sigemptyset(&none);
     for (;;)
         sigsuspend(&none);
-}
-
-static void ended_by(pid_t child, int signal) {
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    if (!WIFSIGNALED(status) || WTERMSIG(status) != signal)
-        printf("status %x\n", status);
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == signal);
-}
-
-static void ended_with(pid_t child, int code) {
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != code)
-        printf("status %x\n", status);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == code);
-}
-
-static void stopped_by(pid_t child, int signal) {
-    int status;
-    CHECK(waitpid(child, &status, WUNTRACED) == child);
-    CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == signal);
 }
 
 static void is_continued(pid_t child) {

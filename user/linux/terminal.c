@@ -9,7 +9,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "children.h"
 
 static int terminal, pipes[2];
 
@@ -34,22 +34,6 @@ static int noted(void) {
     char byte;
     CHECK(read(pipes[0], &byte, 1) == 1);
     return byte;
-}
-
-static void stopped_by(pid_t child, int signal) {
-    int status;
-    CHECK(waitpid(child, &status, WUNTRACED) == child);
-    if (!WIFSTOPPED(status))
-        printf("status %x\n", status);
-    CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == signal);
-}
-
-static void ended_with(pid_t child, int code) {
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != code)
-        printf("status %x\n", status);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == code);
 }
 
 /* A child in a group of its own that does this. */
