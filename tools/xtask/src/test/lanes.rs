@@ -21,13 +21,13 @@ use crate::terminal::stdout_palette;
 const LANES_MAX: usize = 4;
 
 /// What a stage found.
-pub struct Result {
+pub struct StageResult {
     pub cases: Vec<Case>,
     notes: Vec<String>,
     time: Duration,
 }
 
-impl Result {
+impl StageResult {
     pub fn failed(&self) -> impl Iterator<Item = &Case> {
         self.cases.iter().filter(|case| case.failure.is_some())
     }
@@ -38,7 +38,7 @@ impl Result {
 pub fn run(
     shared: &Shared<'_>,
     stages: &[&'static Stage],
-    mut ended: impl FnMut(&'static Stage, Result),
+    mut ended: impl FnMut(&'static Stage, StageResult),
 ) {
     let next = AtomicUsize::new(0);
     let output = Mutex::new(());
@@ -71,14 +71,14 @@ fn lanes(options: &Test) -> usize {
     options.lanes.map_or_else(default, usize::from)
 }
 
-fn run_one(shared: &Shared<'_>, stage: &Stage) -> Result {
+fn run_one(shared: &Shared<'_>, stage: &Stage) -> StageResult {
     let started = Instant::now();
     let context = Context::new(shared);
     let cases = (stage.run)(&context)
         .and_then(|cases| chosen_cases(shared.options, stage, cases))
         .unwrap_or_else(|failure| vec![Case::failed("(stage)", failure.to_string())]);
     let notes = context.notes.into_inner().unwrap();
-    Result { cases, notes, time: started.elapsed() }
+    StageResult { cases, notes, time: started.elapsed() }
 }
 
 /// If a stage is chosen by name with a filter that selects none of its tests, that is an error.
@@ -99,7 +99,7 @@ fn print_begin(output: &Mutex<()>, stage: &Stage) {
     println!("{}{}{} ({})", palette.bold, stage.name, palette.reset, stage.about);
 }
 
-fn print_result(output: &Mutex<()>, stage: &Stage, result: &Result) {
+fn print_result(output: &Mutex<()>, stage: &Stage, result: &StageResult) {
     let palette = stdout_palette();
     let failed = result.failed().count();
     let _output = output.lock().unwrap();
