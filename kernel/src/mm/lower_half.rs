@@ -76,13 +76,14 @@ unsafe fn free_below(entry: Entry, level: usize, next: &mut usize, work: &mut us
             // contract nothing else uses it.
             let table = unsafe { Table::at(entry.physical(), level - 1) };
             loop {
+                let (used, passed) = table.first_used_in(*next..end);
+                // Before the work is counted: after the last entry, the table is freed too.
+                let Some(address) = used else { break };
+                *next = address;
+                *work = work.saturating_sub(passed / EMPTY_PER_WORK);
                 if *work == 0 {
                     return false;
                 }
-                let (used, passed) = table.first_used_in(*next..end);
-                *work = work.saturating_sub(passed / EMPTY_PER_WORK);
-                let Some(address) = used else { break };
-                *next = address;
                 // Parts already freed are not visited again: `next` is past them.
                 //
                 // SAFETY: the argument is an entry of the table that `entry` owns, at or after
