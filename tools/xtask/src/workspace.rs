@@ -10,6 +10,9 @@ use crate::process::capture;
 /// The triple of the freestanding guest.
 pub const GUEST_TRIPLE: &str = "riscv64gc-unknown-none-elf";
 
+/// Folder of the measurements' data, relative to the root.
+pub const RESULTS: &str = "docs/results";
+
 /// The paths to which all others are relative. All are absolute.
 #[derive(Debug, Clone)]
 pub struct Workspace {
@@ -62,10 +65,17 @@ impl Workspace {
         Ok(Scratch { folder })
     }
 
-    /// The commit of the checkout, with `-dirty` if it has changes; `unknown` if it is not a
-    /// checkout.
+    /// The commit of the checkout, with `-dirty` if it has changes outside [`RESULTS`]: a
+    /// measurement writes its data there, and the next one still measures the same code.
+    /// `unknown` if it is not a checkout.
     pub fn commit(&self) -> String {
-        match git(&self.root, &["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]) {
+        let described = git(&self.root, &["rev-parse", "--short=12", "HEAD"]).and_then(|commit| {
+            let outside_results = format!(":(exclude){RESULTS}");
+            let changes =
+                git(&self.root, &["status", "--porcelain", "-uno", "--", ".", &outside_results])?;
+            Ok(if changes.is_empty() { commit } else { format!("{commit}-dirty") })
+        });
+        match described {
             Ok(described) => described,
             // A minimal system has no git; the commit can still be read from the files.
             Err(_) => match commit_in(&self.root.join(".git")) {

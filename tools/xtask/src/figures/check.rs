@@ -8,10 +8,11 @@
 
 use std::path::Path;
 
+use super::Document;
 use super::template::{Part, parts};
-use super::{Document, RESULTS};
 use crate::error::{Because, Outcome};
 use crate::repository::{list_entries, without_code_spans};
+use crate::workspace::RESULTS;
 
 /// The file of exceptions.
 const CONSTANTS: &str = "constants.txt";

@@ -33,10 +33,9 @@ use serde_json::Value;
 use crate::error::{Because, Failure, Outcome};
 use crate::repository::{files_below, has_extension, markdown_files, read};
 
-use template::render;
+use crate::workspace::RESULTS;
 
-/// Folder of the data, relative to the root.
-pub const RESULTS: &str = "docs/results";
+use template::render;
 
 /// Data files by name: the path below [`RESULTS`] without `.json`.
 #[derive(Debug, Default)]
