@@ -16,7 +16,7 @@ static int faults;
 #include "check.h"
 
 #define THREADS 4
-#define BLOCK 30000
+#define BLOCK 300000
 
 static void contents(void) {
     static char block[BLOCK], found[BLOCK];
@@ -24,11 +24,10 @@ static void contents(void) {
         block[i] = (char)(i * 7 % 251);
     int fd = open("/disk/data", O_CREAT | O_EXCL | O_RDWR, 0644);
     CHECK(fd >= 0);
-    for (int done = 0; done < BLOCK;) {
-        ssize_t count = write(fd, block + done, (size_t)(BLOCK - done));
-        CHECK(count > 0);
-        done += (int)count;
-    }
+    CHECK(write(fd, block, BLOCK) == BLOCK);
+    CHECK(pread(fd, found, BLOCK, 0) == BLOCK && memcmp(block, found, BLOCK) == 0);
+    CHECK(pread(fd, found, BLOCK, BLOCK - 20000) == 20000);
+    CHECK(memcmp(block + BLOCK - 20000, found, 20000) == 0);
     CHECK(lseek(fd, 0, SEEK_END) == BLOCK);
     CHECK(lseek(fd, -10, SEEK_CUR) == BLOCK - 10);
     CHECK(read(fd, found, 100) == 10 && memcmp(found, block + BLOCK - 10, 10) == 0);

@@ -126,6 +126,8 @@ pub mod message {
     pub const DONT_ROUTE: usize = 4;
     /// `EAGAIN` rather than wait.
     pub const DONT_WAIT: usize = 0x40;
+    /// Waits until the buffer is full, or the stream ends.
+    pub const WAIT_ALL: usize = 0x100;
     /// Has no effect.
     pub const MORE: usize = 0x8000;
     /// Has no effect: no descriptors are received.

@@ -59,6 +59,13 @@ impl UserRange {
         }
     }
 
+    /// What is behind the first `length` bytes; empty if there are no more.
+    #[must_use]
+    pub const fn after(self, length: usize) -> Self {
+        let length = if length < self.length { length } else { self.length };
+        Self { address: self.address + length, length: self.length - length }
+    }
+
     /// The parts of the range, page by page.
     pub fn parts(self) -> impl Iterator<Item = Part> {
         let mut offset = 0;
@@ -116,6 +123,15 @@ mod tests {
         assert_eq!(range.prefix(3), UserRange::new(PAGE_BYTES, 3).unwrap());
         assert_eq!(range.prefix(11), range);
         assert!(range.prefix(0).is_empty() && !range.is_empty());
+    }
+
+    #[test]
+    fn a_prefix_and_what_is_after_it_are_the_range() {
+        let range = UserRange::new(PAGE_BYTES, 10).unwrap();
+        assert_eq!(range.after(3), UserRange::new(PAGE_BYTES + 3, 7).unwrap());
+        assert_eq!(range.after(0), range);
+        assert_eq!(range.after(10), UserRange::new(PAGE_BYTES + 10, 0).unwrap());
+        assert_eq!(range.after(usize::MAX), range.after(10));
     }
 
     #[test]

@@ -28,22 +28,24 @@ mod child;
 mod epoll;
 mod futex;
 mod lock;
-mod message;
+mod long;
 mod operation;
 mod path;
 mod poll;
 mod pool;
+mod receive;
 mod transfer;
 
 pub use child::{ChildWait, INFORMATION_BYTES};
 pub use epoll::EpollWait;
 pub use futex::{FutexWait, read as read_futex};
 pub use lock::LockWait;
-pub use message::Message;
+pub use long::{LongRequest, LongTransfer};
 pub use operation::{AddressOut, Operation};
 pub use path::{LIST_BYTES_MAX, PathCall, Second, Then, store_status};
 pub use poll::{Form, PollCall, Sets};
 use pool::CellIndex;
+pub use receive::Receive;
 pub use transfer::Transfer;
 
 use alloc::sync::Arc;
@@ -110,10 +112,11 @@ pub fn submit(
     {
         return Submitted::Done(Err(error));
     }
-    // Back-pressure: the attempt has not consumed or changed anything, so the caller may just try
-    // again.
+    // Back-pressure: the attempt has not consumed or changed anything that is not reported, so the
+    // caller may just try again.
+    let done = operation.done();
     if let Err(error) = process.calls_in_flight.begin() {
-        return Submitted::Done(Err(error));
+        return Submitted::Done(done.ok_or(error));
     }
     let call = Call { process: process.clone(), operation, delivery, priority };
     // Before another hart can complete it.
@@ -136,7 +139,7 @@ pub fn submit(
                 token,
             });
             process.calls_in_flight.end(1);
-            Submitted::Done(Err(error))
+            Submitted::Done(done.ok_or(error))
         }
     }
 }
@@ -225,6 +228,12 @@ fn cancel_some(process: &Arc<Process>, first: usize) -> Option<usize> {
 /// Takes a call out of its cell for a signal; see [`process::Calls::interrupt`].
 fn interrupt(process: &Arc<Process>, handle: u64) -> Option<Option<u64>> {
     let call = cell::take_out(process, handle).ok()??;
+    if let (Some(done), Delivery::Cpu { index }) = (call.operation.done(), call.delivery) {
+        // It is completed with what it has achieved.
+        process.end_waiting(index, encode(Ok(done)));
+        discard(call);
+        return None;
+    }
     let deadline_ticks = call.operation.deadline_ticks();
     discard(call);
     Some(deadline_ticks)

@@ -20,9 +20,10 @@ use super::child::ChildWait;
 use super::epoll::EpollWait;
 use super::futex::FutexWait;
 use super::lock::LockWait;
-use super::message::Message;
+use super::long::LongTransfer;
 use super::path::PathCall;
 use super::poll::PollCall;
+use super::receive::Receive;
 use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
 use crate::fs::{ConsoleRead, File, Object, ServedTransfer};
@@ -59,8 +60,10 @@ pub enum Operation {
     Write { file: Arc<File>, buffer: PinnedBuffer },
     /// Read or write several buffers, or at a given offset.
     Transfer(Box<Transfer>),
-    /// Send or receive with flags.
-    Message(Box<Message>),
+    /// Read or write in parts.
+    Long(Box<LongTransfer>),
+    /// Receive with flags.
+    Receive(Box<Receive>),
     /// Do something with what a path names.
     Path(Box<PathCall>),
     /// Accept a connection from the listening socket `file`.
@@ -93,10 +96,10 @@ impl Operation {
     /// The number of the operation for measurements (docs/abi.md, section 5).
     pub fn number(&self) -> u32 {
         match self {
-            Operation::Read { .. } | Operation::ReadConsole { .. } => 1,
+            Operation::Read { .. } | Operation::ReadConsole { .. } | Operation::Receive(_) => 1,
             Operation::Write { .. } => 2,
             Operation::Transfer(transfer) => transfer.number(),
-            Operation::Message(message) => message.number(),
+            Operation::Long(transfer) => transfer.number(),
             Operation::Served(transfer) => transfer.number(),
             Operation::Path(_) => 9,
             Operation::Accept { .. } => 3,
@@ -121,6 +124,14 @@ impl Operation {
         }
     }
 
+    /// What it has achieved, if that is its result when it is cut short.
+    pub fn done(&self) -> Option<usize> {
+        match self {
+            Operation::Long(transfer) => transfer.done(),
+            _ => None,
+        }
+    }
+
     /// Performs the operation if that is possible now. `None` otherwise; then nothing has changed.
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         match self {
@@ -138,7 +149,8 @@ impl Operation {
             Operation::Read { .. } | Operation::Write { .. } => None,
             Operation::ReadConsole { read } => read.attempt(process.party()),
             Operation::Transfer(transfer) => transfer.attempt(),
-            Operation::Message(message) => message.attempt(),
+            Operation::Long(transfer) => transfer.attempt(process),
+            Operation::Receive(receive) => receive.attempt(),
             Operation::Path(call) => call.attempt(process),
             Operation::Accept { file, peer, flags } => {
                 accept(process, file, peer.as_deref(), *flags)
@@ -185,6 +197,7 @@ impl Operation {
             }
             Operation::Futex(wait) => return wait.insert_waiter(process, waiter),
             Operation::Lock(wait) => return wait.insert_waiter(process, waiter),
+            Operation::Long(transfer) => return transfer.insert_waiter(process, waiter),
             Operation::Poll(call) => return call.insert_waiter(process, waiter),
             Operation::Epoll(wait) => return wait.insert_waiter(process, waiter),
             Operation::WaitChild(_) => process.child_ended.insert(waiter),
@@ -215,6 +228,7 @@ impl Operation {
     pub fn waits_for_another_event(&self) -> bool {
         match self {
             Operation::Path(call) => call.is_unsent(),
+            Operation::Long(transfer) => transfer.waits_for_another_event(),
             Operation::Served(transfer) => transfer.is_unsent(),
             Operation::Disk(transfer) => transfer.is_without_waiter(),
             _ => false,
@@ -229,6 +243,9 @@ impl Operation {
         }
         if let Operation::Served(transfer) = self {
             return transfer.remove_waiter(cell.number(), must_pass_on);
+        }
+        if let Operation::Long(transfer) = self {
+            return transfer.remove_waiter(process, cell, must_pass_on);
         }
         match (&*self, self.file()) {
             (Operation::WaitChild(_), _) => process.child_ended.remove(cell.number(), must_pass_on),
@@ -259,6 +276,9 @@ impl Operation {
             wait.set_priority(cell.number(), priority);
             return true;
         }
+        if let Operation::Long(transfer) = self {
+            return transfer.reorder(process, cell, priority);
+        }
         match (&*self, self.file()) {
             (Operation::WaitChild(_), _) => process.child_ended.pass_on(cell.number()),
             (Operation::ReadConsole { read }, _) => read.pass_on(cell.number()),
@@ -277,7 +297,8 @@ impl Operation {
     pub fn error_instead_of_waiting(&self) -> Option<Errno> {
         let is_non_blocking = match (self, self.file()) {
             (Operation::ReadConsole { read }, _) => read.is_non_blocking(),
-            (Operation::Message(message), _) if message.is_non_blocking => true,
+            (Operation::Receive(receive), _) if receive.is_non_blocking => true,
+            (Operation::Long(transfer), _) => transfer.is_non_blocking(),
             (_, Some((file, _))) => file.is_non_blocking(),
             _ => false,
         };
@@ -298,9 +319,10 @@ impl Operation {
                 Some((file, Waiting::ToWrite))
             }
             Operation::Transfer(transfer) => Some(transfer.file()),
-            Operation::Message(message) => Some(message.file()),
+            Operation::Receive(receive) => Some((&receive.file, Waiting::ToRead)),
             Operation::ReadConsole { .. }
             | Operation::Path(_)
+            | Operation::Long(_)
             | Operation::Sleep { .. }
             | Operation::WaitChild(_)
             | Operation::Futex(_)

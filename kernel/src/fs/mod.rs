@@ -31,7 +31,7 @@ pub use mounts::{
 };
 pub use node::{Attempt, Change, Device, New, NodeRef, is_directory};
 pub use pair::pair;
-pub use pipe::pipe;
+pub use pipe::{ATOMIC_BYTES as PIPE_ATOMIC_BYTES, pipe};
 pub use proc::{Bytes, Destination, Facts, Found, Subject, path_of, set_facts};
 pub use served::{Ask, ServedTransfer};
 pub use shared_memory::SharedMemory;

@@ -36,7 +36,7 @@ impl Budget for Charge {
 }
 
 /// Writes of this length and shorter ones are not mixed with others (`PIPE_BUF` of POSIX).
-const ATOMIC_BYTES: usize = 4096;
+pub const ATOMIC_BYTES: usize = 4096;
 
 struct State {
     bytes: ByteQueue<Charge>,

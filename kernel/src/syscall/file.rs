@@ -10,9 +10,9 @@ use cops_fallible::{List, try_arc, try_box};
 
 use super::arguments::UserBuffers;
 use super::terminal;
-use crate::call::{Operation, PathCall, Then, Transfer};
+use crate::call::{Operation, PathCall, Then};
 use crate::disk::{DiskTransfer, Work};
-use crate::fs::{self, Ask, ConsoleRead, Descriptor, File, Object, ServedTransfer};
+use crate::fs::{self, Ask, ConsoleRead, Descriptor, File, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::{Process, VirtualCpu};
 use crate::sched::Waiting;
@@ -62,56 +62,16 @@ pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Ope
         let read = ConsoleRead::new(buffer, file.is_non_blocking());
         return Ok(Operation::ReadConsole { read });
     }
-    if let Object::Disk { .. } | Object::Served(_) = file.object {
-        return transfer_slowly(file, None, buffer, Waiting::ToRead);
-    }
-    Ok(Operation::Read { file, buffer })
+    Operation::transfer(file, buffer, None, Waiting::ToRead)
 }
 
 /// `write(fd, buffer, length)`.
 pub fn write(cpu: &VirtualCpu, file: Arc<File>, buffer: UserRange) -> Result<Operation, Errno> {
     let buffer = PinnedBuffer::new(&cpu.process.space, buffer, Access::Read)?;
-    match file.object {
-        Object::Disk { .. } | Object::Served(_) => {
-            return transfer_slowly(file, None, buffer, Waiting::ToWrite);
-        }
-        Object::ConsoleOutput | Object::ConsoleError | Object::Console => {
-            terminal::check_write(cpu)?;
-        }
-        _ => {}
+    if let Object::ConsoleOutput | Object::ConsoleError | Object::Console = file.object {
+        terminal::check_write(cpu)?;
     }
-    Ok(Operation::Write { file, buffer })
-}
-
-/// A read or write of the disk, or of a file that a process serves, at `offset` or at the position.
-#[inline(never)]
-fn transfer_slowly(
-    file: Arc<File>,
-    offset: Option<u64>,
-    buffer: PinnedBuffer,
-    direction: Waiting,
-) -> Result<Operation, Errno> {
-    if let Object::Disk { .. } = file.object {
-        return Ok(Operation::Disk(try_box(file.disk_transfer(offset, buffer, direction)?)?));
-    }
-    mm::admit()?;
-    let mut buffers = List::new();
-    buffers.try_push(buffer)?;
-    transfer(file, buffers, offset, direction)
-}
-
-/// A read or write of several buffers, or at `offset`.
-fn transfer(
-    file: Arc<File>,
-    buffers: List<PinnedBuffer>,
-    offset: Option<u64>,
-    direction: Waiting,
-) -> Result<Operation, Errno> {
-    if let Object::Served(_) = file.object {
-        let transfer = ServedTransfer::new(file, buffers, offset, direction)?;
-        return Ok(Operation::Served(try_box(transfer)?));
-    }
-    Ok(Operation::Transfer(try_box(Transfer { file, buffers, offset, direction })?))
+    Operation::transfer(file, buffer, None, Waiting::ToWrite)
 }
 
 /// Maximum number of buffers that one `readv` fills.
@@ -142,7 +102,7 @@ pub fn read_buffers(
         let read = ConsoleRead::new(buffer, file.is_non_blocking());
         return Ok(Operation::ReadConsole { read });
     }
-    transfer(file, buffers, offset, Waiting::ToRead)
+    Operation::transfer_of_buffers(file, buffers, offset, Waiting::ToRead)
 }
 
 /// `writev(fd, *const iovec, count)`, and `pwritev` with an offset.
@@ -170,7 +130,7 @@ pub fn write_buffers(
     }
     let mut buffers = List::new();
     buffers.try_push(gathered)?;
-    transfer(file, buffers, offset, Waiting::ToWrite)
+    Operation::transfer_of_buffers(file, buffers, offset, Waiting::ToWrite)
 }
 
 /// `pread64(fd, buffer, length, offset)` and `pwrite64`.
@@ -185,12 +145,7 @@ pub fn transfer_at(
     mm::admit()?;
     let access = if direction == Waiting::ToRead { Access::Write } else { Access::Read };
     let buffer = PinnedBuffer::new(&process.space, range, access)?;
-    if let Object::Disk { .. } = &file.object {
-        return transfer_slowly(file, Some(offset), buffer, direction);
-    }
-    let mut buffers = List::new();
-    buffers.try_push(buffer)?;
-    transfer(file, buffers, Some(offset), direction)
+    Operation::transfer(file, buffer, Some(offset), direction)
 }
 
 /// `lseek(fd, offset, whence)`: a call that is completed, or one that waits for the server of the

@@ -7,6 +7,7 @@ mod priority;
 mod signals;
 mod socket;
 mod system;
+mod transfer;
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
@@ -164,8 +165,8 @@ fn dispatch(
         number::SIGALTSTACK => signals::alternate_stack(cpu, context, &args).into(),
 
         number::SOCKETPAIR => socket::make_pair(process, &args).into(),
-        number::SENDTO => submit(cpu, frame, socket::transfer(process, &args, Waiting::ToWrite)?),
-        number::RECVFROM => submit(cpu, frame, socket::transfer(process, &args, Waiting::ToRead)?),
+        number::SENDTO => transfer::send(cpu, frame, &args)?,
+        number::RECVFROM => transfer::receive(cpu, frame, &args)?,
         number::SETSOCKOPT => socket::set_option(process, &args).into(),
         number::GETSOCKOPT => socket::option(process, &args).into(),
         native::SHUTDOWN => match socket::shut_down_pair(&args) {
@@ -175,6 +176,11 @@ fn dispatch(
         number::PRCTL => {
             system::control_thread(process, thread_of(cpu)?, args.number(0), args.number(1)).into()
         }
+
+        native::READ => transfer::read(cpu, frame, &args)?,
+        native::WRITE => transfer::write(cpu, frame, &args)?,
+        native::PREAD64 => transfer::transfer_at(cpu, frame, &args, Waiting::ToRead)?,
+        native::PWRITE64 => transfer::transfer_at(cpu, frame, &args, Waiting::ToWrite)?,
 
         native::PPOLL | native::PSELECT6 | native::EPOLL_PWAIT => {
             let mask = signals::mask_of_wait(process, frame.number, &args)?;

@@ -1,4 +1,4 @@
-//! Calls on sockets that only Linux programs make: pairs, flags of messages, options.
+//! Calls on sockets that only Linux programs make: pairs, options.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -6,32 +6,25 @@ use alloc::sync::Arc;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::file::open;
-use cops_abi::linux::{AF_UNIX, MSG_NOSIGNAL, message, socket_option as option};
+use cops_abi::linux::{AF_UNIX, socket_option as option};
 use cops_abi::socket::{AF_INET, AF_INET6, SOCK_STREAM};
-use cops_fallible::{try_arc, try_box};
+use cops_fallible::try_arc;
 
 use super::super::arguments::Arguments;
 use super::super::network::SOCKET_FLAGS;
-use crate::call::{Message, Operation};
 use crate::fs::{File, Object, pair};
 use crate::mm::{self, Access, PinnedBuffer};
 use crate::process::Process;
-use crate::sched::Waiting;
 
-/// Flags of a receive.
-const RECEIVE_FLAGS: usize =
-    message::PEEK | message::DONT_WAIT | MSG_NOSIGNAL | message::CLOSE_ON_EXEC;
-/// Flags of a send.
-const SEND_FLAGS: usize = message::DONT_ROUTE | message::DONT_WAIT | MSG_NOSIGNAL | message::MORE;
 /// Size of a number among the options.
-const NUMBER_BYTES: usize = 4;
+pub const NUMBER_BYTES: usize = 4;
 /// The size of a socket's buffers, as the options report it.
 const BUFFER_BYTES: u32 = 4096;
 /// Interval of keep-alive probes, in microseconds: two hours, as on Linux.
 const KEEP_ALIVE_MICROSECONDS: u64 = 7_200_000_000;
 
 /// The open file with this number, which is a socket.
-fn socket(args: &Arguments<'_>) -> Result<Arc<File>, Errno> {
+pub fn socket(args: &Arguments<'_>) -> Result<Arc<File>, Errno> {
     let file = args.file(0)?;
     match &file.object {
         Object::Socket(_) | Object::Paired(_) => Ok(file),
@@ -71,39 +64,6 @@ pub fn make_pair(process: &Process, args: &Arguments<'_>) -> CallResult {
     place.write_at(0, &(first.0 as u32).to_le_bytes());
     place.write_at(NUMBER_BYTES, &(second.0 as u32).to_le_bytes());
     Ok(0)
-}
-
-/// `sendto(fd, buffer, length, flags, _, _)` and `recvfrom(fd, buffer, length, flags, _, *mut u32
-/// or 0)`. A stream has one peer, so an address to send to is ignored, and none is reported.
-pub fn transfer(
-    process: &Process,
-    args: &Arguments<'_>,
-    direction: Waiting,
-) -> Result<Operation, Errno> {
-    let (allowed, access) = match direction {
-        Waiting::ToRead => (RECEIVE_FLAGS, Access::Write),
-        Waiting::ToWrite => (SEND_FLAGS, Access::Read),
-    };
-    let (file, flags) = (socket(args)?, args.number(3));
-    if flags & !allowed != 0 {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    mm::admit()?;
-    let buffer = PinnedBuffer::new(&process.space, args.range(1)?, access)?;
-    if direction == Waiting::ToRead
-        && args.number(4) != 0
-        && let Some(length) = args.optional_structure(5, NUMBER_BYTES)?
-    {
-        process.space.copy_out(length, &[0; NUMBER_BYTES])?;
-    }
-    let message = Message {
-        file,
-        buffer,
-        direction,
-        peeks: flags & message::PEEK != 0,
-        is_non_blocking: flags & message::DONT_WAIT != 0,
-    };
-    Ok(Operation::Message(try_box(message)?))
 }
 
 /// `shutdown(fd, how)` of a pair; `None`: it is another socket.

@@ -45,7 +45,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 30] = [
+const TESTS: [Test; 31] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -71,6 +71,15 @@ const TESTS: [Test; 30] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "mappings are in order",
+        message: "",
+    },
+    Test {
+        name: "transfers: reads and writes of many bytes, cut short",
+        program: "transfers",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "transfers are in order",
         message: "",
     },
     Test {
@@ -315,8 +324,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 8] =
-    ["memory", "mapping", "threads", "hostile", "exec", "watchers", "jobs", "procfs"];
+const MEASURED: [&str; 9] =
+    ["memory", "mapping", "threads", "hostile", "exec", "watchers", "jobs", "procfs", "transfers"];
 
 /// Runs a program on one hart with counted instructions, while the kernel measures itself. Returns
 /// the portions that are too long.

@@ -1,0 +1,269 @@
+//! Reads and writes of Linux programs that move more than one attempt can (decision 41).
+//!
+//! A part follows the other: each is an operation of its own, with its own pinned buffer, and each
+//! attempt completes at most one, so that a portion has the length of one part. A read ends when a
+//! part finds less than it has asked for. A write ends when everything is written, and waits for
+//! room in between. What has been moved is the result also if a later part fails or a signal
+//! arrives.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+
+use cops_abi::errno::CallResult;
+use cops_abi::served::DATA_BYTES_MAX;
+use cops_abi::{Errno, Priority};
+use cops_fallible::{List, OutOfMemory, try_box};
+
+use super::{CellIndex, Operation, Transfer};
+use crate::drivers::console;
+use crate::fs::{File, Object, ServedTransfer};
+use crate::mm::{self, Access, PinnedBuffer, UserRange};
+use crate::process::Process;
+use crate::sched::{Waiter, Waiting};
+
+/// What a call asks for.
+pub struct LongRequest {
+    /// The open file.
+    pub file: Arc<File>,
+    /// The program's bytes.
+    pub range: UserRange,
+    /// Where in the file; `None`: at its position, which moves.
+    pub offset: Option<u64>,
+    /// Whether it reads or writes.
+    pub direction: Waiting,
+    /// Whether a read goes on when there is nothing more to read yet.
+    pub waits_for_all: bool,
+    /// Whether it never waits for a reader or a writer.
+    pub is_non_blocking: bool,
+}
+
+/// A read or a write in parts.
+pub struct LongTransfer {
+    request: LongRequest,
+    /// Number of bytes that have been moved.
+    done: usize,
+    /// The part that is under way.
+    part: Option<Part>,
+    /// Whether the last attempt has completed a part, and there are more.
+    is_portion_over: bool,
+}
+
+struct Part {
+    /// Attempted until it has completed.
+    operation: Operation,
+    bytes: usize,
+    /// The cell of the call, once it waits for an event of this part.
+    registered: Option<CellIndex>,
+}
+
+/// Length of a part.
+const PART_BYTES: usize = DATA_BYTES_MAX;
+
+impl LongRequest {
+    /// A request that waits unless the file says that it does not.
+    pub fn new(file: Arc<File>, range: UserRange, offset: Option<u64>, direction: Waiting) -> Self {
+        let is_non_blocking = file.is_non_blocking();
+        Self { file, range, offset, direction, waits_for_all: false, is_non_blocking }
+    }
+
+    /// The length of the longest part.
+    fn part_bytes(&self) -> usize {
+        match self.file.object {
+            Object::ConsoleOutput | Object::ConsoleError | Object::Console => console::PART_BYTES,
+            _ => PART_BYTES,
+        }
+    }
+
+    /// Whether a part ends as soon as the machine can, and not when another program does something.
+    fn is_of_a_file_system(&self) -> bool {
+        let object = &self.file.object;
+        matches!(
+            object,
+            Object::Node { .. } | Object::Served(_) | Object::Disk { .. } | Object::Device { .. }
+        )
+    }
+
+    /// Whether it goes on when a part has moved less than was asked for.
+    fn moves_all(&self) -> bool {
+        self.direction == Waiting::ToWrite || self.waits_for_all
+    }
+
+    /// Whether it waits for a reader or a writer although it has moved something.
+    fn waits(&self) -> bool {
+        self.is_of_a_file_system() || self.moves_all() && !self.is_non_blocking
+    }
+
+    /// The next part: what is at the beginning of the range.
+    fn begin_part(&self, process: &Process) -> Result<Part, Errno> {
+        mm::admit()?;
+        let range = self.range.prefix(self.part_bytes());
+        let access = match self.direction {
+            Waiting::ToRead => Access::Write,
+            Waiting::ToWrite => Access::Read,
+        };
+        let buffer = PinnedBuffer::new(&process.space, range, access)?;
+        let (file, bytes) = (self.file.clone(), buffer.len());
+        let operation = Operation::transfer(file, buffer, self.offset, self.direction)?;
+        Ok(Part { operation, bytes, registered: None })
+    }
+}
+
+impl LongTransfer {
+    /// A transfer of which `done` bytes have been moved already, and `request` is the rest.
+    pub fn new(request: LongRequest, done: usize) -> Self {
+        Self { request, done, part: None, is_portion_over: false }
+    }
+
+    /// The number of the operation for measurements.
+    pub fn number(&self) -> u32 {
+        if self.request.direction == Waiting::ToRead { 1 } else { 2 }
+    }
+
+    /// The number of bytes that have been moved, if there are any: the result of the call if it is
+    /// cut short.
+    pub fn done(&self) -> Option<usize> {
+        (self.done > 0).then_some(self.done)
+    }
+
+    /// Whether the call fails if it would have to wait now.
+    pub fn is_non_blocking(&self) -> bool {
+        !self.is_portion_over && self.request.is_non_blocking && !self.request.waits()
+    }
+
+    /// Completes at most one part; `None` if there are more, or it has to wait.
+    pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
+        self.is_portion_over = false;
+        match self.attempt_part(process) {
+            Ok(Some(0)) => Some(Ok(self.done)),
+            Ok(Some(count)) => self.advance(count),
+            Ok(None) if self.done > 0 && !self.request.waits() => Some(Ok(self.done)),
+            Ok(None) => None,
+            // The next call finds the error.
+            Err(error) => Some(self.done().ok_or(error)),
+        }
+    }
+
+    /// Attempts the part. Returns what it has moved; `None` if it has to wait.
+    fn attempt_part(&mut self, process: &Arc<Process>) -> Result<Option<usize>, Errno> {
+        let part = match &mut self.part {
+            Some(part) => part,
+            None => self.part.insert(self.request.begin_part(process)?),
+        };
+        let Some(result) = part.operation.attempt(process) else { return Ok(None) };
+        let (bytes, mut ended) = (part.bytes, self.part.take());
+        if let Some(Part { operation, registered: Some(cell), .. }) = &mut ended {
+            operation.remove_waiter(process, *cell, result.is_err());
+        }
+        let count = result?;
+        let is_last = count < bytes && !self.request.moves_all();
+        self.request.range = self.request.range.after(if is_last { usize::MAX } else { count });
+        Ok(Some(count))
+    }
+
+    /// `count` bytes more have been moved. Returns the result if that was all.
+    fn advance(&mut self, count: usize) -> Option<CallResult> {
+        self.done += count;
+        if let Some(offset) = &mut self.request.offset {
+            *offset += count as u64;
+        }
+        if self.request.range.is_empty() {
+            return Some(Ok(self.done));
+        }
+        self.is_portion_over = true;
+        None
+    }
+
+    /// As [`Operation::insert_waiter`].
+    pub fn insert_waiter(
+        &mut self,
+        process: &Arc<Process>,
+        waiter: Waiter,
+    ) -> Result<bool, OutOfMemory> {
+        if self.is_portion_over {
+            cops_executor::wake_up(waiter.coroutine);
+            return Ok(false);
+        }
+        let Some(part) = &mut self.part else { return Ok(true) };
+        part.registered = Some(CellIndex::of_call(waiter.number));
+        part.operation.insert_waiter(process, waiter)
+    }
+
+    /// As [`Operation::waits_for_another_event`].
+    pub fn waits_for_another_event(&self) -> bool {
+        let waits = |part: &Part| part.operation.waits_for_another_event();
+        self.is_portion_over || self.part.as_ref().is_some_and(waits)
+    }
+
+    /// As [`Operation::remove_waiter`].
+    pub fn remove_waiter(&mut self, process: &Process, cell: CellIndex, must_pass_on: bool) {
+        if let Some(part) = &mut self.part {
+            part.operation.remove_waiter(process, cell, must_pass_on);
+        }
+    }
+
+    /// As [`Operation::reorder`].
+    pub fn reorder(&mut self, process: &Process, cell: CellIndex, priority: Priority) -> bool {
+        match &mut self.part {
+            Some(part) => part.operation.reorder(process, cell, priority),
+            None => false,
+        }
+    }
+}
+
+impl Operation {
+    /// The operation that moves `buffer` to or from `file`, which is not the terminal's input, at
+    /// `offset` or at its position.
+    ///
+    /// # Errors
+    /// `EBADF`, `EISDIR`, `EINVAL`, `ENOSPC`, `EROFS` or `ENXIO` for what the file does not allow;
+    /// `ENOMEM`.
+    #[inline(always)]
+    pub fn transfer(
+        file: Arc<File>,
+        buffer: PinnedBuffer,
+        offset: Option<u64>,
+        direction: Waiting,
+    ) -> Result<Self, Errno> {
+        match (&file.object, offset, direction) {
+            (Object::Disk { .. } | Object::Served(_), ..) | (_, Some(_), _) => {
+                Self::slow_transfer(file, buffer, offset, direction)
+            }
+            (_, None, Waiting::ToRead) => Ok(Operation::Read { file, buffer }),
+            (_, None, Waiting::ToWrite) => Ok(Operation::Write { file, buffer }),
+        }
+    }
+
+    /// As [`Self::transfer`], of the disk, of a file that a process serves, or at an offset.
+    #[inline(never)]
+    fn slow_transfer(
+        file: Arc<File>,
+        buffer: PinnedBuffer,
+        offset: Option<u64>,
+        direction: Waiting,
+    ) -> Result<Self, Errno> {
+        if let Object::Disk { .. } = file.object {
+            return Ok(Operation::Disk(try_box(file.disk_transfer(offset, buffer, direction)?)?));
+        }
+        mm::admit()?;
+        let mut buffers = List::new();
+        buffers.try_push(buffer)?;
+        Self::transfer_of_buffers(file, buffers, offset, direction)
+    }
+
+    /// The operation that moves several buffers, as [`Self::transfer`] one.
+    ///
+    /// # Errors
+    /// As [`Self::transfer`].
+    pub fn transfer_of_buffers(
+        file: Arc<File>,
+        buffers: List<PinnedBuffer>,
+        offset: Option<u64>,
+        direction: Waiting,
+    ) -> Result<Self, Errno> {
+        if let Object::Served(_) = file.object {
+            let transfer = ServedTransfer::new(file, buffers, offset, direction)?;
+            return Ok(Operation::Served(try_box(transfer)?));
+        }
+        Ok(Operation::Transfer(try_box(Transfer { file, buffers, offset, direction })?))
+    }
+}
