@@ -61,6 +61,8 @@ numbers! {
     UNAME = 160;
     /// `getrlimit(resource, *mut rlimit)`.
     GETRLIMIT = 163;
+    /// `setrlimit(resource, *const rlimit)`.
+    SETRLIMIT = 164;
     /// `prctl(operation, argument)`: the name of the thread.
     PRCTL = 167;
     /// `gettimeofday(*mut timeval or 0, _)`.
@@ -296,12 +298,20 @@ pub mod clock {
 
 /// Resources of `prlimit64`.
 pub mod resource {
+    /// Seconds of computing.
+    pub const CPU: usize = 0;
+    /// Bytes of a file.
+    pub const FILE_SIZE: usize = 1;
+    /// Bytes that a process can write to, apart from files.
+    pub const DATA: usize = 2;
     /// Bytes of the first thread's stack, and default for the stacks of other threads.
     pub const STACK: usize = 3;
     /// Processes of a user.
     pub const PROCESSES: usize = 6;
     /// Open files.
     pub const FILES: usize = 7;
+    /// Bytes of addresses.
+    pub const ADDRESSES: usize = 9;
     /// One past the last resource.
     pub const COUNT: usize = 16;
     /// No limit.

@@ -49,6 +49,8 @@ pub struct FileTable {
     working: Option<NodeRef>,
     /// Permissions that new files do not get.
     pub mask: u32,
+    /// New descriptors are smaller than this.
+    limit: usize,
 }
 
 /// Memory for a chunk.
@@ -102,19 +104,20 @@ impl FileTable {
             charge,
             working: None,
             mask: 0o022,
+            limit: OPEN_FILES_MAX,
         }
     }
 
     /// Opens the files of a chunk of `from` here too, with the same numbers; all chunks before it
     /// have been copied, and this table is otherwise unused. The first call also takes over the
-    /// current directory and the mask. Returns whether there is a chunk with
-    /// this index.
+    /// current directory, the mask and the limit. Returns whether there is a chunk with this index.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
     pub fn copy_chunk(&mut self, from: &FileTable, index: usize) -> Result<bool, Errno> {
         if index == 0 {
             (self.working, self.mask) = (from.working.clone(), from.mask);
+            self.limit = from.limit;
         }
         let Some(chunk) = from.chunks.get(index) else { return Ok(false) };
         let Some(chunk) = chunk else {
@@ -141,6 +144,12 @@ impl FileTable {
     /// Number of descriptors in use.
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// Makes new descriptors smaller than `limit`, as far as they are not anyway. Those that exist
+    /// stay.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.min(OPEN_FILES_MAX);
     }
 
     /// The current directory.
@@ -171,7 +180,12 @@ impl FileTable {
         self.reserve_charge(more)?;
         let (mut index, mut free) = (self.first_with_room(), 0);
         while free < more {
-            free += self.chunk(index)?.taken.count_zeros() as usize;
+            let below_limit = self.limit.saturating_sub(index.saturating_mul(CHUNK_FILES));
+            if below_limit == 0 {
+                return Err(Errno::EMFILE);
+            }
+            let above_limit = u128::MAX.checked_shl(below_limit as u32).unwrap_or(0);
+            free += (self.chunk(index)?.taken | above_limit).count_zeros() as usize;
             index += 1;
         }
         Ok(())
@@ -260,11 +274,11 @@ impl FileTable {
         file: Arc<File>,
         close_on_exec: bool,
     ) -> Result<Descriptor, Errno> {
-        if from.0 >= OPEN_FILES_MAX {
+        if from.0 >= self.limit {
             return Err(Errno::EINVAL);
         }
         let mut free = from.0;
-        while free < OPEN_FILES_MAX {
+        while free < self.limit {
             let Ok((chunk, place)) = self.place(Descriptor(free)) else { break };
             // A bit for each free number of the chunk that is not below the wanted one.
             let choice = !chunk.taken & u128::MAX << place;
@@ -275,7 +289,7 @@ impl FileTable {
             }
             free += CHUNK_FILES;
         }
-        if free >= OPEN_FILES_MAX {
+        if free >= self.limit {
             return Err(Errno::EMFILE);
         }
         self.insert_at(Descriptor(free), file, close_on_exec).map(|_| Descriptor(free))
@@ -293,7 +307,7 @@ impl FileTable {
         close_on_exec: bool,
     ) -> Result<Option<Arc<File>>, Errno> {
         let Descriptor(number) = descriptor;
-        if number >= OPEN_FILES_MAX {
+        if number >= self.limit {
             return Err(Errno::EBADF);
         }
         let extra = extra(&file);

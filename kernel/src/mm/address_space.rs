@@ -85,6 +85,16 @@ impl AddressSpace {
         contents.pages + contents.promised
     }
 
+    /// Maximum of [`Self::reserved_page_count`] that a new mapping may lead to.
+    pub fn page_limit(&self) -> usize {
+        self.contents.lock().limit
+    }
+
+    /// Sets [`Self::page_limit`]. What is mapped already stays.
+    pub fn set_page_limit(&self, pages: usize) {
+        self.contents.lock().limit = pages;
+    }
+
     /// Whether other processes may have some of its memory mapped too.
     pub fn shares_memory(&self) -> bool {
         self.contents.lock().mappings.has_shared()

@@ -28,6 +28,8 @@ pub(super) struct Contents {
     /// Pages that are charged and not yet accessed: the first access cannot fail because of the
     /// quota.
     pub(super) promised: usize,
+    /// Maximum of present and promised pages that a new mapping may lead to.
+    pub(super) limit: usize,
     /// The charge for present and promised pages, tables, and the records of regions and mappings.
     memory: Charge,
 }
@@ -54,10 +56,11 @@ impl Contents {
     pub(super) fn new(family: Family) -> Result<Self, OutOfMemory> {
         let memory = Charge::new(family, &memory(layout::PAGE_BYTES)).map_err(|_| OutOfMemory)?;
         let (table, regions, mappings) = (PageTable::new()?, Regions::new(), Mappings::new());
-        Ok(Self { table, regions, mappings, pages: 0, shared: 0, promised: 0, memory })
+        let limit = usize::MAX;
+        Ok(Self { table, regions, mappings, pages: 0, shared: 0, promised: 0, limit, memory })
     }
 
-    /// Exchanges everything with another space; the caller flushes both.
+    /// Exchanges everything except the limit with another space; the caller flushes both.
     pub(super) fn exchange(&mut self, other: &mut Self) {
         self.table.exchange_lower(&mut other.table);
         core::mem::swap(&mut self.regions, &mut other.regions);
@@ -170,6 +173,9 @@ impl Contents {
     ) -> Result<(), MapError> {
         check_range(&range)?;
         let promised = promised_pages(&range);
+        if promised > self.limit.saturating_sub(self.pages + self.promised) {
+            return Err(MapError::OutOfMemory);
+        }
         self.memory
             .grow(&memory(promised * layout::PAGE_BYTES))
             .map_err(|_| MapError::OutOfMemory)?;

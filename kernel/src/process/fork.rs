@@ -111,6 +111,7 @@ impl Forking {
                     None => {
                         let ceiling = parent.ceiling.priority();
                         let what = (parent.program(), parent.personality.copy()?);
+                        parts.space.set_page_limit(parent.space.page_limit());
                         let process = Process::new(number.id, Some(parent), ceiling, what, *parts)?;
                         process.ignored.store(parent.ignored.load(Relaxed), Relaxed);
                         Stage::Created(Unstarted { number, process })

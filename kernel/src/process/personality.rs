@@ -10,6 +10,7 @@ use cops_abi::Errno;
 use cops_fallible::try_box;
 use spin::Mutex;
 
+use super::limits::ResourceLimits;
 use super::signals::Signals;
 use super::tutorial::Tutorial;
 
@@ -56,6 +57,8 @@ pub struct Linux {
     pub heap: Mutex<Range<usize>>,
     /// Its signals; `None` while the program is a native one.
     pub signals: Mutex<Option<Box<Signals>>>,
+    /// Its limits, which a program that it executes has too.
+    pub limits: Mutex<ResourceLimits>,
     unknown_calls: UnknownCalls,
 }
 
@@ -93,6 +96,7 @@ impl Personality {
         let linux = Linux::new(self.linux.heap.lock().clone());
         let calls = linux.unknown_calls.0.iter().zip(&self.linux.unknown_calls.0);
         calls.for_each(|(copy, bits)| copy.store(bits.load(Relaxed), Relaxed));
+        *linux.limits.lock() = self.linux.limits.lock().clone();
         if let Some(signals) = &*self.linux.signals.lock() {
             let dispositions = signals.dispositions.clone();
             let copy = Signals { dispositions, ..Signals::default() };
@@ -149,7 +153,8 @@ impl Personality {
 impl Linux {
     fn new(heap: Range<usize>) -> Self {
         let unknown_calls = UnknownCalls([const { AtomicU64::new(0) }; UnknownCalls::WORDS]);
-        Self { heap: Mutex::new(heap), signals: Mutex::new(None), unknown_calls }
+        let limits = Mutex::new(ResourceLimits::default());
+        Self { heap: Mutex::new(heap), signals: Mutex::new(None), limits, unknown_calls }
     }
 
     /// Whether the program makes the unknown call with this number for the first time. All numbers

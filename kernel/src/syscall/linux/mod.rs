@@ -107,6 +107,7 @@ fn dispatch(
                 .into()
         }
         number::GETRLIMIT => system::limit(process, 0, args.number(0), 0, args.number(1)).into(),
+        number::SETRLIMIT => system::limit(process, 0, args.number(0), args.number(1), 0).into(),
         number::SETPRIORITY => {
             priority::set_nice(cpu, args.number(0), args.number(1), args.signed(2)).into()
         }

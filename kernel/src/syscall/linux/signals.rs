@@ -23,7 +23,14 @@ const ACTION_BYTES: usize = 24;
 /// Size of the description of a stack: address, flags, size.
 const STACK_BYTES: usize = 24;
 
-fn words<const COUNT: usize>(process: &Process, place: UserRange) -> Result<[u64; COUNT], Errno> {
+/// The words at `place`.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn words<const COUNT: usize>(
+    process: &Process,
+    place: UserRange,
+) -> Result<[u64; COUNT], Errno> {
     let mut words = [0; COUNT];
     for (index, word) in words.iter_mut().enumerate() {
         let mut bytes = [0; 8];

@@ -5,14 +5,14 @@
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::layout;
-use cops_abi::linux::{resource, system_name, thread_control};
+use cops_abi::linux::{system_name, thread_control};
 
 use super::super::arguments::Clock;
 use super::super::time;
+use super::signals::words;
 use crate::arch;
-use crate::mm::quota::{self, Kind};
 use crate::mm::{UserRange, frames};
-use crate::process::{Process, Thread, children};
+use crate::process::{Limit, Process, Thread, children};
 use crate::sched::timer;
 
 /// Copies `bytes` to `address`.
@@ -87,31 +87,20 @@ pub fn information(process: &Process, address: usize) -> CallResult {
     Ok(0)
 }
 
-/// `prlimit64(process, resource, new, *mut rlimit)`: the caller's limits only, and they cannot be
-/// changed: what a process may use is decided by its quotas.
+/// `prlimit64(process, resource, *const rlimit or 0, *mut rlimit or 0)`: of the caller only.
 pub fn limit(process: &Process, id: usize, which: usize, new: usize, old: usize) -> CallResult {
     if id != 0 && id != process.id as usize {
         return Err(Errno::ESRCH);
     }
-    if which >= resource::COUNT {
-        return Err(Errno::EINVAL);
-    }
+    let before = process.limit(which)?;
     if new != 0 {
-        return Err(Errno::EPERM);
+        let [soft, hard] = words(process, UserRange::new(new, 16).ok_or(Errno::EFAULT)?)?;
+        process.set_limit(which, Limit { soft, hard })?;
     }
     if old != 0 {
-        let of_quota = |kind| {
-            quota::state(process.family).map_or(resource::INFINITY, |(limits, _)| limits.get(kind))
-        };
-        let value = match which {
-            resource::STACK => layout::LINUX_STACK_BYTES as u64,
-            resource::PROCESSES => of_quota(Kind::Cpus),
-            resource::FILES => of_quota(Kind::Descriptors),
-            _ => resource::INFINITY,
-        };
         let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&value.to_le_bytes());
-        bytes[8..].copy_from_slice(&value.to_le_bytes());
+        bytes[..8].copy_from_slice(&before.soft.to_le_bytes());
+        bytes[8..].copy_from_slice(&before.hard.to_le_bytes());
         store(process, old, &bytes)?;
     }
     Ok(0)

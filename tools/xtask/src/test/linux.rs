@@ -45,7 +45,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 31] = [
+const TESTS: [Test; 32] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -80,6 +80,15 @@ const TESTS: [Test; 31] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "transfers are in order",
+        message: "",
+    },
+    Test {
+        name: "limits: descriptors, memory, after fork and exec",
+        program: "limits",
+        arguments: &[],
+        harts: &["1"],
+        status: 0,
+        last_line: "limits are in order",
         message: "",
     },
     Test {
