@@ -10,7 +10,9 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/times.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static int faults;
@@ -55,6 +57,64 @@ static void memory_and_exit_codes(void) {
     }
     CHECK(in_data == 1 && heap[0] == 1 && heap[(1 << 20) - 1] == 1);
     free(heap);
+}
+
+static void compute(long milliseconds) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    long end = time.tv_sec * 1000 + time.tv_nsec / 1000000 + milliseconds, now;
+    do {
+        clock_gettime(CLOCK_MONOTONIC, &time);
+        now = time.tv_sec * 1000 + time.tv_nsec / 1000000;
+    } while (now < end);
+}
+
+static long microseconds(const struct rusage *usage) {
+    return usage->ru_utime.tv_sec * 1000000 + usage->ru_utime.tv_usec +
+           usage->ru_stime.tv_sec * 1000000 + usage->ru_stime.tv_usec;
+}
+
+// The time on harts: of the process, of a thread, of children that were waited for and of theirs.
+static void usage(void) {
+    struct rusage own, children, before, of_child;
+    struct tms times_before, times_after;
+    int status;
+    CHECK(getrusage(RUSAGE_CHILDREN, &before) == 0 && times(&times_before) != -1);
+    pid_t child = fork();
+    if (child == 0) {
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            compute(60);
+            _exit(0);
+        }
+        _exit(waitpid(grandchild, &status, 0) != grandchild);
+    }
+    CHECK(wait4(child, &status, 0, &of_child) == child && status == 0);
+    // A loaded machine gives it less than all the time.
+    CHECK(microseconds(&of_child) > 0);
+    CHECK(getrusage(RUSAGE_CHILDREN, &children) == 0);
+    long used = microseconds(&children) - microseconds(&before) - microseconds(&of_child);
+    CHECK(used >= -2 && used <= 2);
+    compute(20);
+    CHECK(getrusage(RUSAGE_SELF, &own) == 0 && microseconds(&own) > 0 && own.ru_maxrss > 0);
+    CHECK(getrusage(RUSAGE_THREAD, &before) == 0 && microseconds(&before) > 0);
+    CHECK(times(&times_after) != -1 && times_after.tms_utime >= times_before.tms_utime);
+    CHECK(times_after.tms_cutime >= times_before.tms_cutime);
+    FAILS(getrusage(7, &own), EINVAL);
+    FAILS(getrusage(RUSAGE_SELF, (struct rusage *)1), EFAULT);
+}
+
+static void users(void) {
+    uid_t ids[3] = {7, 7, 7};
+    if (getuid() != 0)
+        return;
+    CHECK(setuid(0) == 0 && setgid(0) == 0 && setreuid(-1, 0) == 0 && setresuid(0, -1, 0) == 0);
+    CHECK(getresuid(&ids[0], &ids[1], &ids[2]) == 0 && ids[0] == 0 && ids[1] == 0 && ids[2] == 0);
+    if (is_cops()) {
+        CHECK(getgroups(0, NULL) == 0);
+        FAILS(setuid(5), EPERM);
+        FAILS(setresgid(0, 5, 0), EPERM);
+    }
 }
 
 static void waiting(void) {
@@ -202,6 +262,8 @@ int main(int count, char **arguments, char **environment) {
     setvbuf(stdout, NULL, _IONBF, 0);
     memory_and_exit_codes();
     waiting();
+    usage();
+    users();
     pipeline();
     programs();
     if (!faults)

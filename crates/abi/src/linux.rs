@@ -51,18 +51,44 @@ numbers! {
     RT_SIGPROCMASK = 135;
     /// `rt_sigpending(*mut set, bytes)`.
     RT_SIGPENDING = 136;
+    /// `rt_sigtimedwait(set, *mut siginfo or 0, *const timespec or 0, bytes)`. Can wait.
+    RT_SIGTIMEDWAIT = 137;
+    /// `rt_sigqueueinfo(pid, signal, *const siginfo)`.
+    RT_SIGQUEUEINFO = 138;
     /// `rt_sigreturn()`: returns from the handler of a signal; has no result.
     RT_SIGRETURN = 139;
     /// `setpriority(0: thread, id or 0, nice)`.
     SETPRIORITY = 140;
     /// `getpriority(0: thread, id or 0) -> 20 - nice`.
     GETPRIORITY = 141;
+    /// `setregid(group, group)`.
+    SETREGID = 143;
+    /// `setgid(group)`.
+    SETGID = 144;
+    /// `setreuid(user, user)`.
+    SETREUID = 145;
+    /// `setuid(user)`.
+    SETUID = 146;
+    /// `setresuid(user, user, user)`.
+    SETRESUID = 147;
+    /// `getresuid(*mut u32, *mut u32, *mut u32)`.
+    GETRESUID = 148;
+    /// `setresgid(group, group, group)`.
+    SETRESGID = 149;
+    /// `getresgid(*mut u32, *mut u32, *mut u32)`.
+    GETRESGID = 150;
+    /// `times(*mut tms or 0)`.
+    TIMES = 153;
+    /// `getgroups(count, *mut u32) -> 0`.
+    GETGROUPS = 158;
     /// `uname(*mut utsname)`.
     UNAME = 160;
     /// `getrlimit(resource, *mut rlimit)`.
     GETRLIMIT = 163;
     /// `setrlimit(resource, *const rlimit)`.
     SETRLIMIT = 164;
+    /// `getrusage(of, *mut rusage)`.
+    GETRUSAGE = 165;
     /// `prctl(operation, argument)`: the name of the thread.
     PRCTL = 167;
     /// `gettimeofday(*mut timeval or 0, _)`.
@@ -184,11 +210,14 @@ pub const NEVER_REPEATED: [usize; 9] = [
     crate::syscall::EPOLL_PWAIT,
     crate::syscall::PSELECT6,
     crate::syscall::PPOLL,
-    // rt_sigtimedwait, msgrcv, semop.
-    137,
+    RT_SIGTIMEDWAIT,
+    // msgrcv, semop.
     188,
     193,
 ];
+
+/// Size of a `siginfo`.
+pub const SIGINFO_BYTES: usize = 128;
 
 /// Flag of an alternate stack: the thread is on it.
 pub const SS_ONSTACK: u64 = 1;
@@ -196,6 +225,16 @@ pub const SS_ONSTACK: u64 = 1;
 pub const SS_DISABLE: u64 = 2;
 /// Minimum size of an alternate stack.
 pub const MINSIGSTKSZ: usize = 2048;
+
+/// Of what `getrusage` tells.
+pub mod usage {
+    /// The process.
+    pub const OWN: isize = 0;
+    /// Its children that have ended and were waited for, and theirs.
+    pub const CHILDREN: isize = -1;
+    /// The calling thread.
+    pub const THREAD: isize = 1;
+}
 
 /// What `waitid` waits for, and its options beside those of `wait4`.
 pub mod waitid {
@@ -225,6 +264,8 @@ pub mod mask_change {
 pub mod signal_code {
     /// By `kill`.
     pub const USER: i32 = 0;
+    /// By `sigqueue`.
+    pub const QUEUE: i32 = -1;
     /// By `tkill` or `tgkill`.
     pub const THREAD: i32 = -6;
     /// `SIGCHLD`: the child has exited.

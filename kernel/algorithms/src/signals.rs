@@ -1,10 +1,19 @@
 //! Signals of a process: what each does by default, what the program wants done, and which wait.
 //!
-//! Numbers, flags and effects are Linux's. A signal that waits is not counted: a second one of the
-//! same number before the first is taken is lost, also of the real-time signals.
+//! Numbers, flags and effects are Linux's. A standard signal that waits is not counted: a second
+//! one of the same number before the first is taken is lost. Real-time signals queue, in the order
+//! in which they were sent, up to a limit.
+
+use cops_fallible::List;
 
 /// Number of signals; they are numbered from 1.
 pub const SIGNALS: u8 = 64;
+
+/// Whether signals of this number queue.
+#[must_use]
+pub const fn is_real_time(signal: u8) -> bool {
+    signal >= 32
+}
 
 /// A set of signals: bit `n - 1` for signal `n`.
 pub type Set = u64;
@@ -199,50 +208,165 @@ pub struct Information {
     pub fields: [u64; 2],
 }
 
-/// Signals that wait.
-#[derive(Clone, Debug)]
+/// There is no room for another signal, or no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueFull;
+
+/// Signals that wait and of which there is more to know than their numbers, oldest first.
+#[derive(Debug, Default)]
+struct Queue(List<Information>);
+
+impl Queue {
+    /// Adds one, unless so many wait already.
+    fn add(&mut self, information: Information, max: usize) -> Result<(), QueueFull> {
+        if self.0.len() >= max {
+            return Err(QueueFull);
+        }
+        self.0.try_push(information).map_err(|_| QueueFull)
+    }
+
+    /// Takes the oldest one of this number. Also returns whether there is another one.
+    fn take(&mut self, signal: u8) -> Option<(Information, bool)> {
+        let is_it = |one: &Information| one.signal == signal;
+        let index = self.0.iter().position(is_it)?;
+        let taken = self.0.remove(index);
+        let has_more = self.0.iter().any(is_it);
+        if self.0.is_empty() {
+            // Most processes have none.
+            self.0 = List::default();
+        }
+        Some((taken, has_more))
+    }
+
+    fn remove(&mut self, signals: Set) {
+        self.0.retain(|one| bit(one.signal) & signals == 0);
+    }
+}
+
+/// The one of these signals that is taken first: that of a fault, otherwise the lowest number.
+fn first(ready: Set) -> Option<u8> {
+    let ready = if ready & FAULTS != 0 { ready & FAULTS } else { ready };
+    (ready != 0).then(|| ready.trailing_zeros() as u8 + 1)
+}
+
+/// Signals to a process that wait.
+#[derive(Debug)]
 pub struct Pending {
     set: Set,
+    /// The first of each number.
     information: [Information; SIGNALS as usize],
+    /// Real-time signals behind the first one of their number.
+    queue: Queue,
 }
 
 impl Default for Pending {
     fn default() -> Self {
-        Self { set: 0, information: [Information::default(); SIGNALS as usize] }
+        let information = [Information::default(); SIGNALS as usize];
+        Self { set: 0, information, queue: Queue::default() }
     }
 }
 
 impl Pending {
+    /// How many real-time signals may wait behind others of their numbers.
+    pub const QUEUED_MAX: usize = 128;
+
     /// The signals that wait.
     #[must_use]
     pub const fn set(&self) -> Set {
         self.set
     }
 
-    /// Adds one, unless one of its number waits already.
-    pub fn add(&mut self, information: Information) {
+    /// Adds one. A standard signal is dropped if one of its number waits already.
+    ///
+    /// # Errors
+    /// [`QueueFull`] for a real-time signal of a number that waits already; it is dropped.
+    pub fn add(&mut self, information: Information) -> Result<(), QueueFull> {
         let place = usize::from(information.signal - 1) % self.information.len();
         if self.set & bit(information.signal) == 0 {
             self.set |= bit(information.signal);
             self.information[place] = information;
+            Ok(())
+        } else if is_real_time(information.signal) {
+            self.queue.add(information, Self::QUEUED_MAX)
+        } else {
+            Ok(())
         }
     }
 
     /// Removes these signals.
     pub fn remove(&mut self, signals: Set) {
         self.set &= !signals;
+        self.queue.remove(signals);
     }
 
     /// Takes one that is not in `blocked`: that of a fault, otherwise the lowest number.
     pub fn take(&mut self, blocked: Set) -> Option<Information> {
-        let ready = self.set & !(blocked & !FORCED);
-        let first = if ready & FAULTS != 0 { ready & FAULTS } else { ready };
-        if first == 0 {
-            return None;
+        let signal = first(self.set & !(blocked & !FORCED))?;
+        let place = usize::from(signal - 1);
+        let taken = self.information[place];
+        match self.queue.take(signal) {
+            Some((next, _)) => self.information[place] = next,
+            None => self.set &= !bit(signal),
         }
-        let place = first.trailing_zeros() as usize;
-        self.set &= !(1 << place);
-        Some(self.information[place])
+        Some(taken)
+    }
+}
+
+/// Signals to one thread that wait. They need little memory as long as they are standard signals of
+/// other threads.
+#[derive(Debug, Default)]
+pub struct ThreadPending {
+    set: Set,
+    /// The process that has sent the last one that is not in the queue.
+    sender: u32,
+    queue: Queue,
+}
+
+impl ThreadPending {
+    /// How many signals may wait of which there is more to know than the sender.
+    pub const QUEUED_MAX: usize = 32;
+
+    /// The signals that wait.
+    #[must_use]
+    pub const fn set(&self) -> Set {
+        self.set
+    }
+
+    /// Adds a standard signal of which only the sender is known. It is dropped if one of its number
+    /// waits already.
+    pub fn add_simple(&mut self, signal: u8, sender: u32) {
+        self.set |= bit(signal);
+        self.sender = sender;
+    }
+
+    /// Adds any signal. A standard signal is dropped if one of its number waits already.
+    ///
+    /// # Errors
+    /// [`QueueFull`]; it is dropped.
+    pub fn add(&mut self, information: Information) -> Result<(), QueueFull> {
+        let is_first = self.set & bit(information.signal) == 0;
+        if is_first || is_real_time(information.signal) {
+            self.queue.add(information, Self::QUEUED_MAX)?;
+            self.set |= bit(information.signal);
+        }
+        Ok(())
+    }
+
+    /// Takes one that is not in `blocked`, the lowest number. `Err`: only its number and its sender
+    /// are known.
+    pub fn take(&mut self, blocked: Set) -> Option<Result<Information, (u8, u32)>> {
+        let signal = first(self.set & !(blocked & !FORCED))?;
+        match self.queue.take(signal) {
+            Some((taken, true)) => Some(Ok(taken)),
+            Some((taken, false)) => {
+                self.set &= !bit(signal);
+                Some(Ok(taken))
+            }
+            None => {
+                self.set &= !bit(signal);
+                Some(Err((signal, self.sender)))
+            }
+        }
     }
 }
 
@@ -328,7 +452,7 @@ mod tests {
     fn faults_come_first_and_then_the_lowest_number() {
         let mut pending = Pending::default();
         for signal in [64, 2, 11, 10] {
-            pending.add(of(signal));
+            assert_eq!(pending.add(of(signal)), Ok(()));
         }
         let order: [u8; 4] =
             core::array::from_fn(|_| pending.take(0).map_or(0, |taken| taken.signal));
@@ -339,16 +463,76 @@ mod tests {
     #[test]
     fn a_blocked_signal_waits_and_the_first_of_a_number_remains() {
         let mut pending = Pending::default();
-        pending.add(of(10));
-        pending.add(Information { code: 99, ..of(10) });
+        assert_eq!(pending.add(of(10)), Ok(()));
+        assert_eq!(pending.add(Information { code: 99, ..of(10) }), Ok(()));
         assert_eq!(pending.take(bit(10)), None);
         assert_eq!(pending.set(), bit(10));
         assert_eq!(pending.take(!bit(10)), Some(of(10)));
         assert_eq!(pending.take(0), None);
-        pending.add(of(9));
+        assert_eq!(pending.add(of(9)), Ok(()));
         assert_eq!(pending.take(u64::MAX), Some(of(9)), "SIGKILL cannot be blocked");
-        pending.add(of(12));
+        assert_eq!(pending.add(of(12)), Ok(()));
         pending.remove(bit(12));
         assert_eq!(pending.take(0), None);
+    }
+
+    fn numbered(signal: u8, number: u64) -> Information {
+        Information { fields: [number, 0], ..of(signal) }
+    }
+
+    #[test]
+    fn real_time_signals_queue_in_the_order_in_which_they_were_sent() {
+        let mut pending = Pending::default();
+        for number in 0..5 {
+            for signal in [40, 34, 12] {
+                assert_eq!(pending.add(numbered(signal, number)), Ok(()));
+            }
+        }
+        assert_eq!(pending.take(0), Some(numbered(12, 0)));
+        for signal in [34, 40] {
+            for number in 0..5 {
+                assert_eq!(pending.set() & bit(signal), bit(signal));
+                assert_eq!(pending.take(0), Some(numbered(signal, number)));
+            }
+        }
+        assert_eq!((pending.set(), pending.take(0)), (0, None));
+    }
+
+    #[test]
+    fn a_full_queue_refuses_and_has_room_again() {
+        let mut pending = Pending::default();
+        for number in 0..=Pending::QUEUED_MAX as u64 {
+            assert_eq!(pending.add(numbered(34, number)), Ok(()));
+        }
+        assert_eq!(pending.add(numbered(34, 999)), Err(QueueFull));
+        assert_eq!(pending.add(numbered(35, 999)), Ok(()), "the first of a number has its place");
+        assert_eq!(pending.take(0), Some(numbered(34, 0)));
+        assert_eq!(pending.add(numbered(34, 1000)), Ok(()));
+        pending.remove(bit(34));
+        assert_eq!(pending.take(0), Some(numbered(35, 999)));
+        assert_eq!(pending.take(0), None);
+    }
+
+    #[test]
+    fn a_thread_has_simple_signals_and_others() {
+        let mut pending = ThreadPending::default();
+        pending.add_simple(10, 7);
+        pending.add_simple(10, 8);
+        assert_eq!(pending.add(numbered(12, 1)), Ok(()));
+        assert_eq!(pending.add(numbered(12, 2)), Ok(()), "dropped");
+        assert_eq!(pending.add(numbered(33, 1)), Ok(()));
+        assert_eq!(pending.add(numbered(33, 2)), Ok(()));
+        assert_eq!(pending.take(bit(10) | bit(12) | bit(33)), None);
+        assert_eq!(pending.take(bit(10)), Some(Ok(numbered(12, 1))));
+        assert_eq!(pending.set(), bit(10) | bit(33));
+        assert_eq!(pending.take(0), Some(Err((10, 8))));
+        assert_eq!(pending.take(0), Some(Ok(numbered(33, 1))));
+        assert_eq!(pending.take(0), Some(Ok(numbered(33, 2))));
+        assert_eq!((pending.set(), pending.take(0)), (0, None));
+        for number in 0..ThreadPending::QUEUED_MAX as u64 {
+            assert_eq!(pending.add(numbered(64, number)), Ok(()));
+        }
+        assert_eq!(pending.add(numbered(63, 0)), Err(QueueFull));
+        assert_eq!(pending.set(), bit(64), "what was refused does not wait");
     }
 }

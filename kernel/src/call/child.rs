@@ -7,12 +7,24 @@ use cops_abi::linux::signal_code;
 use cops_abi::syscall::{signal, wait_status};
 use cops_algorithms::kin::{News, Which};
 
-use crate::mm::PinnedBuffer;
+use crate::mm::{PinnedBuffer, UserRange};
 use crate::process::children::{self, Happened, Learned};
-use crate::process::{ProcessId, WaitStatus};
+use crate::process::{Process, WaitStatus};
+use crate::sched::timer;
 
 /// Size of Linux's `siginfo`.
 pub const INFORMATION_BYTES: usize = 128;
+/// Size of Linux's `rusage`.
+pub const USAGE_BYTES: usize = 144;
+
+/// Linux's `rusage` of what had a hart for so many ticks: all of it counts as time in the program.
+pub fn usage_of(ticks: u64) -> [u8; USAGE_BYTES] {
+    let microseconds = timer::nanoseconds_from_ticks(ticks) / 1000;
+    let mut bytes = [0; USAGE_BYTES];
+    bytes[..8].copy_from_slice(&(microseconds / 1_000_000).to_le_bytes());
+    bytes[8..16].copy_from_slice(&(microseconds % 1_000_000).to_le_bytes());
+    bytes
+}
 
 /// What a call waits for, and what it stores.
 pub struct ChildWait {
@@ -26,6 +38,8 @@ pub struct ChildWait {
     pub keeps: bool,
     /// Where the status is stored.
     pub into: Option<PinnedBuffer>,
+    /// Where what the child has used is stored.
+    pub usage: Option<UserRange>,
     /// Whether it is `waitid`, which stores a `siginfo` and returns 0.
     pub is_information: bool,
 }
@@ -33,8 +47,8 @@ pub struct ChildWait {
 impl ChildWait {
     /// Returns the child that there are news of; `None` if there are none yet.
     #[inline(never)]
-    pub fn attempt(&self, parent: ProcessId) -> Option<CallResult> {
-        let learned = match children::learn(parent, self.which, self.wanted, self.keeps) {
+    pub fn attempt(&self, parent: &Process) -> Option<CallResult> {
+        let learned = match children::learn(parent.id, self.which, self.wanted, self.keeps) {
             Ok(Some(learned)) => learned,
             Ok(None) if self.no_hang => {
                 if let (Some(into), true) = (&self.into, self.is_information) {
@@ -51,6 +65,10 @@ impl ChildWait {
             } else {
                 into.write_at(0, &word(&learned).to_le_bytes());
             }
+        }
+        if let Some(usage) = self.usage {
+            // The child is gone, whatever the program has done to its memory in the meantime.
+            let _ = parent.space.copy_out(usage, &usage_of(learned.used_ticks));
         }
         Some(Ok(if self.is_information { 0 } else { learned.id as usize }))
     }

@@ -36,7 +36,7 @@ mod pool;
 mod receive;
 mod transfer;
 
-pub use child::{ChildWait, INFORMATION_BYTES};
+pub use child::{ChildWait, INFORMATION_BYTES, USAGE_BYTES, usage_of};
 pub use epoll::EpollWait;
 pub use futex::{FutexWait, read as read_futex};
 pub use lock::LockWait;

@@ -70,14 +70,14 @@ pub enum Operation {
     Accept { file: Arc<File>, peer: Option<Box<AddressOut>>, flags: u32 },
     /// Wait until the connection of `file` is established.
     Connect { file: Arc<File> },
-    /// Wait until the clock reaches `deadline_ticks`.
-    Sleep { deadline_ticks: u64, timer: Option<Timer> },
+    /// Wait until the clock reaches `deadline_ticks`; `error`: that is a failure.
+    Sleep { deadline_ticks: u64, timer: Option<Timer>, error: Option<Errno> },
     /// Wait on a futex.
     Futex(Box<FutexWait>),
     /// Wait for a lock with priority inheritance.
     Lock(Box<LockWait>),
     /// Wait for news of children.
-    WaitChild(ChildWait),
+    WaitChild(Box<ChildWait>),
     /// Read, write or flush the disk.
     Disk(Box<DiskTransfer>),
     /// Wait for one of many files.
@@ -93,6 +93,11 @@ pub enum Operation {
 const _: () = assert!(size_of::<Operation>() <= 48);
 
 impl Operation {
+    /// A sleep until the clock reaches `deadline_ticks`.
+    pub const fn sleep_until(deadline_ticks: u64) -> Self {
+        Operation::Sleep { deadline_ticks, timer: None, error: None }
+    }
+
     /// The number of the operation for measurements (docs/abi.md, section 5).
     pub fn number(&self) -> u32 {
         match self {
@@ -159,12 +164,12 @@ impl Operation {
                 Object::Socket(socket) => socket.attempt_connect(),
                 _ => Some(Err(Errno::ENOTSOCK)),
             },
-            Operation::Sleep { deadline_ticks, .. } => {
-                (arch::now_ticks() >= *deadline_ticks).then_some(Ok(0))
+            Operation::Sleep { deadline_ticks, error, .. } => {
+                (arch::now_ticks() >= *deadline_ticks).then_some(error.map_or(Ok(0), Err))
             }
             Operation::Futex(wait) => wait.attempt(process),
             Operation::Lock(wait) => wait.attempt(process),
-            Operation::WaitChild(wait) => wait.attempt(process.id),
+            Operation::WaitChild(wait) => wait.attempt(process),
             Operation::Disk(transfer) => transfer.attempt(),
             Operation::Poll(call) => call.attempt(process),
             Operation::Epoll(wait) => wait.attempt(process),
@@ -184,7 +189,7 @@ impl Operation {
         waiter: Waiter,
     ) -> Result<bool, OutOfMemory> {
         match self {
-            Operation::Sleep { deadline_ticks, timer } => {
+            Operation::Sleep { deadline_ticks, timer, .. } => {
                 if timer.is_none() {
                     let waker = cops_executor::waker_of(waiter.coroutine);
                     *timer = Some(Timer::new(

@@ -25,6 +25,8 @@ struct Record {
     status: Option<WaitStatus>,
     /// The signal that has stopped it last.
     stopped_by: u8,
+    /// Ticks that it has used, with its children, once it is freed.
+    used_ticks: u64,
     /// The charge for this record, until the process is waited for.
     _charge: Charge,
     /// Its limits and its ancestors.
@@ -80,7 +82,14 @@ pub fn reserve(parent: ProcessId) -> Result<(ProcessId, Family), Errno> {
     let id = table.next;
     membership.set_head(id);
     let places = Places::try_new()?;
-    let record = Record { process: None, status: None, stopped_by: 0, _charge: charge, membership };
+    let record = Record {
+        process: None,
+        status: None,
+        stopped_by: 0,
+        used_ticks: 0,
+        _charge: charge,
+        membership,
+    };
     table.records.try_insert(id, record)?;
     table.kin.insert(id, parent, places);
     table.next += 1;
@@ -166,7 +175,11 @@ pub fn count() -> usize {
 
 /// Drops the table's reference to a process that is being freed.
 pub(super) fn forget(id: ProcessId) {
-    let process = TABLE.lock().records.get_mut(&id).and_then(|record| record.process.take());
+    let process = TABLE.lock().records.get_mut(&id).and_then(|record| {
+        let process = record.process.take()?;
+        record.used_ticks = process.account.used_ticks() + process.account.children_ticks();
+        Some(process)
+    });
     drop(process);
 }
 
@@ -291,6 +304,8 @@ pub struct Learned {
     pub id: ProcessId,
     /// What has happened.
     pub what: Happened,
+    /// Ticks that it has used, with its children, if it has ended.
+    pub used_ticks: u64,
 }
 
 /// What has happened to a child.
@@ -316,18 +331,24 @@ pub fn learn(
 ) -> Result<Option<Learned>, Errno> {
     let mut table = TABLE.lock();
     let Some((id, news)) = table.kin.find_news(parent, which, wanted)? else { return Ok(None) };
-    let record = table.records.get(&id);
-    let what = match (news, record.ok_or(Errno::ECHILD)?) {
-        (News::Ended, record) => Happened::Ended(record.status.ok_or(Errno::ECHILD)?),
-        (News::Stopped, record) => Happened::Stopped(record.stopped_by),
-        (News::Continued, _) => Happened::Continued,
+    let record = table.records.get(&id).ok_or(Errno::ECHILD)?;
+    let used_ticks = record.used_ticks;
+    let what = match news {
+        News::Ended => Happened::Ended(record.status.ok_or(Errno::ECHILD)?),
+        News::Stopped => Happened::Stopped(record.stopped_by),
+        News::Continued => Happened::Continued,
     };
     match news {
         _ if keeps => {}
-        News::Ended => table.remove(id),
+        News::Ended => {
+            table.remove(id);
+            if let Some(parent) = table.records.get(&parent).and_then(|it| it.process.as_ref()) {
+                parent.account.add_children_ticks(used_ticks);
+            }
+        }
         News::Stopped | News::Continued => table.kin.set_news(id, None),
     }
-    Ok(Some(Learned { id, what }))
+    Ok(Some(Learned { id, what, used_ticks }))
 }
 
 /// The member of `group` with the lowest number from `id` on.

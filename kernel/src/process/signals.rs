@@ -18,8 +18,8 @@ use cops_abi::linux::{self, signal_code};
 use cops_abi::syscall::{self as native, futex, signal};
 use cops_abi::{Errno, layout};
 use cops_algorithms::signals::{
-    Action, Decision, Dispositions, Effect, FORCED, Information, Pending, Set, bit, default_effect,
-    flags,
+    Action, Decision, Dispositions, Effect, FORCED, Information, Pending, QueueFull, Set,
+    ThreadPending, bit, default_effect, flags, is_real_time,
 };
 use spin::{Mutex, MutexGuard};
 
@@ -35,7 +35,7 @@ use crate::sched::timer;
 const CPUS_ASKED: usize = 64;
 
 /// The signals of a process.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Signals {
     /// What the program wants done.
     pub dispositions: Dispositions,
@@ -57,9 +57,9 @@ pub struct CpuSignalState {
     /// The signals that it blocks.
     mask: Set,
     /// Signals to this virtual CPU only.
-    pending: Set,
-    /// What is known about those: the process that has sent the last one.
-    sender: u32,
+    pending: ThreadPending,
+    /// Signals, if it waits for one of them in `rt_sigtimedwait`.
+    waits_for: Set,
     /// A fault of its own, with a signal that it handles.
     fault: Option<Information>,
     /// Address and size of the alternate stack; size 0: there is none.
@@ -99,7 +99,15 @@ impl CpuSignals {
 
     /// The signals that wait for this virtual CPU only.
     pub fn pending(&self) -> Set {
-        self.state.lock().pending
+        self.state.lock().pending.set()
+    }
+
+    /// Whether it would take a signal of this number, because it does not block it (`Some(false)`)
+    /// or waits for it (`Some(true)`).
+    fn takes(&self, signal: u8) -> Option<bool> {
+        let state = self.state.lock();
+        let waits = state.waits_for & bit(signal) != 0;
+        (waits || state.mask & bit(signal) == 0).then_some(waits)
     }
 
     /// The blocked signals.
@@ -139,10 +147,10 @@ impl CpuSignals {
     /// Takes what remains of `other` when the program of the process is replaced: the blocked
     /// signals, and those that wait.
     pub fn take_over(&self, other: &CpuSignals) {
-        let theirs = other.state.lock();
-        let (mask, pending, sender) = (theirs.mask, theirs.pending, theirs.sender);
+        let mut theirs = other.state.lock();
+        let (mask, pending) = (theirs.mask, core::mem::take(&mut theirs.pending));
         drop(theirs);
-        *self.state.lock() = CpuSignalState { mask, pending, sender, ..CpuSignalState::default() };
+        *self.state.lock() = CpuSignalState { mask, pending, ..CpuSignalState::default() };
         self.demand_attention();
     }
 
@@ -193,6 +201,11 @@ impl CpuSignalState {
     }
 }
 
+/// What is known about a signal that process `sender` has sent to a thread.
+pub fn sent_to_thread(sender: u32, signal: u8) -> Information {
+    Information { code: signal_code::THREAD, ..sent_by(sender, signal) }
+}
+
 /// What is known about a signal that process `sender` has sent.
 pub fn sent_by(sender: u32, signal: u8) -> Information {
     Information { signal, code: signal_code::USER, fields: [sender.into(), 0] }
@@ -201,16 +214,35 @@ pub fn sent_by(sender: u32, signal: u8) -> Information {
 impl Process {
     /// Sends a signal to the process, 1 to 64; the caller has the authority to do so.
     pub fn signal(self: &Arc<Self>, information: Information) {
-        self.control_job(information.signal, || self.send(information));
+        // The queue is full only if there is such a signal already.
+        let _ = self.queue_signal(information);
     }
 
-    fn send(self: &Arc<Self>, information: Information) {
+    /// Like [`Self::signal`], for a signal that must not be lost.
+    ///
+    /// # Errors
+    /// `EAGAIN` if too many real-time signals wait.
+    pub fn queue_signal(self: &Arc<Self>, information: Information) -> Result<(), Errno> {
+        self.control_job(information.signal, || self.send(information))
+            .map_err(|QueueFull| Errno::EAGAIN)
+    }
+
+    fn send(self: &Arc<Self>, information: Information) -> Result<(), QueueFull> {
         let number = information.signal;
         let end = || {
             self.end(WaitStatus::Signalled(number));
+            Ok(())
         };
-        let Some(linux) = self.personality.as_linux() else { return self.signal_native(number) };
-        // A virtual CPU that does not block it.
+        let Some(linux) = self.personality.as_linux() else {
+            self.signal_native(number);
+            return Ok(());
+        };
+        // Locked before a target is chosen: a virtual CPU that stops blocking the signal, or begins to
+        // wait for it, looks at what is pending after that, and finds it.
+        let (mut guard, mut stops) = (linux.signals.lock(), false);
+        let Some(signals) = guard.as_mut() else { return end() };
+        // A virtual CPU that takes it. One that waits for it may stop waiting before the signal is
+        // added: then it blocks the signal, and what the program wants done with it does not count.
         let target = {
             let (cpus, mut next) = (self.cpus.lock(), 0);
             let all = core::iter::from_fn(|| {
@@ -219,27 +251,34 @@ impl Process {
                 Some(found)
             });
             let mut alive = all.take(CPUS_ASKED).filter(|(_, state)| *state != CpuState::Ended);
-            let target = alive.find(|(cpu, _)| cpu.signals.mask() & bit(number) == 0);
-            target.map(|(cpu, _)| cpu.clone())
+            alive.find_map(|(cpu, _)| Some((cpu.signals.takes(number)?, cpu.clone())))
         };
-        let (mut guard, mut stops) = (linux.signals.lock(), false);
-        let Some(signals) = guard.as_mut() else { return end() };
-        match (signals.dispositions.decide(number), target) {
+        let sent = match (signals.dispositions.decide(number), target) {
             (Decision::Effect(Effect::Terminate), _) if number == signal::SIGKILL => end(),
-            (Decision::Effect(Effect::Terminate), Some(_)) if !self.is_stopped() => end(),
-            (Decision::Effect(Effect::Ignore), Some(_)) => {}
-            (Decision::Effect(Effect::Stop), Some(_)) => stops = true,
-            // To end a stopped process has to wait until it goes on, as on Linux.
-            (Decision::Handle(_) | Decision::Effect(Effect::Terminate), Some(target)) => {
-                signals.pending.add(information);
+            (_, Some((true, target))) => {
+                let added = signals.pending.add(information);
                 self.alert(&target);
+                added
+            }
+            (Decision::Effect(Effect::Terminate), Some(_)) if !self.is_stopped() => end(),
+            (Decision::Effect(Effect::Ignore), Some(_)) => Ok(()),
+            (Decision::Effect(Effect::Stop), Some(_)) => {
+                stops = true;
+                Ok(())
+            }
+            // To end a stopped process has to wait until it goes on, as on Linux.
+            (Decision::Handle(_) | Decision::Effect(Effect::Terminate), Some((_, target))) => {
+                let added = signals.pending.add(information);
+                self.alert(&target);
+                added
             }
             (_, None) => signals.pending.add(information),
-        }
+        };
         drop(guard);
         if stops {
             self.stop(number);
         }
+        sent
     }
 
     /// Sends a signal to a native program, which has no handlers: it has its default effect, unless
@@ -274,18 +313,37 @@ impl Process {
     }
 
     /// Sends a signal, 1 to 64, to one virtual CPU of the process.
-    pub fn signal_cpu(self: &Arc<Self>, cpu: &Arc<VirtualCpu>, sender: u32, number: u8) {
-        self.control_job(number, || self.send_to_cpu(cpu, sender, number));
+    ///
+    /// # Errors
+    /// `EAGAIN` if too many signals wait of which there is more to know than the number.
+    pub fn signal_cpu(
+        self: &Arc<Self>,
+        cpu: &Arc<VirtualCpu>,
+        information: Information,
+    ) -> Result<(), Errno> {
+        self.control_job(information.signal, || self.send_to_cpu(cpu, information))
+            .map_err(|QueueFull| Errno::EAGAIN)
     }
 
-    fn send_to_cpu(self: &Arc<Self>, cpu: &Arc<VirtualCpu>, sender: u32, number: u8) {
+    fn send_to_cpu(
+        self: &Arc<Self>,
+        cpu: &Arc<VirtualCpu>,
+        information: Information,
+    ) -> Result<(), QueueFull> {
+        let number = information.signal;
         let end = || {
             self.end(WaitStatus::Signalled(number));
         };
-        let Some(linux) = self.personality.as_linux() else { return self.signal_native(number) };
+        let Some(linux) = self.personality.as_linux() else {
+            self.signal_native(number);
+            return Ok(());
+        };
         let decision = match &*linux.signals.lock() {
             Some(signals) => signals.dispositions.decide(number),
-            None => return end(),
+            None => {
+                end();
+                return Ok(());
+            }
         };
         let is_blocked = cpu.signals.mask() & bit(number) != 0;
         match decision {
@@ -295,12 +353,16 @@ impl Process {
             Decision::Effect(Effect::Terminate) if !is_blocked && !self.is_stopped() => end(),
             _ => {
                 let mut state = cpu.signals.state.lock();
-                state.pending |= bit(number);
-                state.sender = sender;
+                if information.code == signal_code::THREAD && !is_real_time(number) {
+                    state.pending.add_simple(number, information.fields[0] as u32);
+                } else {
+                    state.pending.add(information)?;
+                }
                 drop(state);
                 self.alert(cpu);
             }
         }
+        Ok(())
     }
 
     /// Sends `SIGCHLD` about process `child` to a Linux program, with this code and status.
@@ -345,7 +407,8 @@ impl Process {
         let call = context.syscall();
         let is_quiet = call.number == linux::SENDTO && call.arguments[3] & linux::MSG_NOSIGNAL != 0;
         if !is_quiet {
-            self.signal_cpu(cpu, self.id, signal::SIGPIPE);
+            // A standard signal is never refused.
+            let _ = self.signal_cpu(cpu, sent_to_thread(self.id, signal::SIGPIPE));
         }
     }
 
@@ -383,7 +446,7 @@ impl Process {
         let Some(linux) = self.personality.as_linux() else { return false };
         let of_process = linux.signals.lock().as_ref().map_or(0, |signals| signals.pending.set());
         let state = cpu.signals.state.lock();
-        (of_process | state.pending) & !state.mask != 0
+        (of_process | state.pending.set()) & (!state.mask | state.waits_for) != 0
     }
 
     /// Takes the call that `cpu` waits for out of its cell, unless it has completed.
@@ -404,9 +467,19 @@ impl Process {
         let mut guard = linux.signals.lock();
         let Some(signals) = guard.as_mut() else { return };
         let mut state = cpu.signals.state.lock();
-        let interrupted = state.interrupted.take();
+        let mut interrupted = state.interrupted.take();
         if interrupted.is_none() {
             state.end_suspension();
+        }
+        let waited_for = core::mem::take(&mut state.waits_for);
+        if interrupted.is_some()
+            && waited_for != 0
+            && let Some(information) = state.take_one_of(waited_for, &mut signals.pending)
+        {
+            interrupted = None;
+            // As on Linux, the signal is taken also if the address is bad.
+            let told = self.tell(context.syscall().arguments[1], &information);
+            context.set_result(encode(told.map(|()| information.signal.into())) as usize);
         }
         while let Some(information) = state.take(&mut signals.pending) {
             match signals.dispositions.deliver(information.signal) {
@@ -520,6 +593,49 @@ impl Process {
         Ok(())
     }
 
+    /// Takes one of `signals` for `cpu`, which runs on this hart. `None`: it waits for them from now
+    /// on, until it returns to user mode.
+    ///
+    /// # Errors
+    /// `ENOSYS` for a program that has no signals.
+    pub fn take_signal_or_wait(
+        &self,
+        cpu: &VirtualCpu,
+        signals: Set,
+    ) -> Result<Option<Information>, Errno> {
+        let linux = self.personality.as_linux().ok_or(Errno::ENOSYS)?;
+        let mut guard = linux.signals.lock();
+        let of_process = guard.as_mut().ok_or(Errno::ENOSYS)?;
+        let mut state = cpu.signals.state.lock();
+        let taken = state.take_one_of(signals, &mut of_process.pending);
+        if taken.is_none() {
+            state.waits_for = signals;
+            drop(state);
+            // On its way to user mode it stops waiting.
+            cpu.signals.demand_attention();
+        }
+        Ok(taken)
+    }
+
+    /// Stores what is known about a signal at `address`, unless that is 0: the beginning of a
+    /// `siginfo`.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub fn tell(&self, address: usize, information: &Information) -> Result<(), Errno> {
+        if address == 0 {
+            return Ok(());
+        }
+        let mut bytes = [0; linux::SIGINFO_BYTES];
+        bytes[..4].copy_from_slice(&i32::from(information.signal).to_le_bytes());
+        bytes[8..12].copy_from_slice(&information.code.to_le_bytes());
+        for (place, field) in bytes[16..].chunks_mut(8).zip(information.fields) {
+            place.copy_from_slice(&field.to_le_bytes());
+        }
+        let place = UserRange::new(address, bytes.len()).ok_or(Errno::EFAULT)?;
+        Ok(self.space.copy_out(place, &bytes)?)
+    }
+
     /// `rt_sigreturn`: a handler of `cpu` has returned.
     pub fn return_from_signal(&self, cpu: &VirtualCpu, context: &mut UserContext) {
         let mut frame = [0; SIGNAL_FRAME_BYTES];
@@ -545,12 +661,15 @@ impl CpuSignalState {
         if let Some(fault) = self.fault.take() {
             return Some(fault);
         }
-        let ready = self.pending & !self.mask;
-        if ready != 0 {
-            let number = ready.trailing_zeros() as u8 + 1;
-            self.pending &= !bit(number);
-            return Some(Information { code: signal_code::THREAD, ..sent_by(self.sender, number) });
+        self.take_one_of(!self.mask, of_process)
+    }
+
+    /// Takes one of these signals.
+    fn take_one_of(&mut self, signals: Set, of_process: &mut Pending) -> Option<Information> {
+        match self.pending.take(!signals) {
+            Some(Ok(information)) => Some(information),
+            Some(Err((signal, sender))) => Some(sent_to_thread(sender, signal)),
+            None => of_process.take(!signals),
         }
-        of_process.take(self.mask)
     }
 }

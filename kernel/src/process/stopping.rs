@@ -60,7 +60,7 @@ impl Process {
 
     /// Sends a signal by `send`, with the effects that it has whatever the program wants done with
     /// it.
-    pub(super) fn control_job(self: &Arc<Self>, signal: u8, send: impl FnOnce()) {
+    pub(super) fn control_job<R>(self: &Arc<Self>, signal: u8, send: impl FnOnce() -> R) -> R {
         let excluded = excluded_by(signal);
         if excluded != 0
             && let Some(linux) = self.personality.as_linux()
@@ -68,11 +68,12 @@ impl Process {
         {
             signals.pending.remove(excluded);
         }
-        send();
+        let sent = send();
         // Last: the handler is to run before anything else of the program.
         if continues(signal) {
             self.resume();
         }
+        sent
     }
 
     /// Informs the parent once no virtual CPU of the stopped process has a hart. Called without

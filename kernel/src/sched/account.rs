@@ -21,6 +21,8 @@ pub struct Account {
     share: Share,
     /// Ticks during which the virtual CPUs of the process had a hart.
     used_ticks: AtomicU64,
+    /// The same of children that have ended and were waited for, and of theirs.
+    children_ticks: AtomicU64,
 }
 
 impl Account {
@@ -36,7 +38,8 @@ impl Account {
         let share = Share::new(id, parent.map_or(0, |(parent, _)| parent))?;
         let debit = timer::slice_ticks() as i64 * i64::from(share.divisor());
         let vruntime = Vruntime::of_child(parent.map(|(_, account)| account.vruntime()), debit);
-        Ok(Self { vruntime, lines: Lines::new(), share, used_ticks: AtomicU64::new(0) })
+        let [used_ticks, children_ticks] = [const { AtomicU64::new(0) }; 2];
+        Ok(Self { vruntime, lines: Lines::new(), share, used_ticks, children_ticks })
     }
 
     /// What has been charged.
@@ -68,6 +71,16 @@ impl Account {
     /// Ticks during which the virtual CPUs of the process had a hart.
     pub fn used_ticks(&self) -> u64 {
         self.used_ticks.load(Relaxed)
+    }
+
+    /// Ticks of children that have ended and were waited for, and of theirs.
+    pub fn children_ticks(&self) -> u64 {
+        self.children_ticks.load(Relaxed)
+    }
+
+    /// A child that had used `ticks`, with its children, was waited for.
+    pub fn add_children_ticks(&self, ticks: u64) {
+        self.children_ticks.fetch_add(ticks, Relaxed);
     }
 
     /// A virtual CPU of the process had a hart for `ticks`.

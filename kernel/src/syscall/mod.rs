@@ -268,7 +268,7 @@ fn dispatch(
             let options = args.flags(2, process::WAIT_OPTIONS)?;
             let child = args.children(0)?;
             let status = args.optional_structure(1, process::STATUS_BYTES)?;
-            let usage = args.optional_structure(3, process::USAGE_BYTES)?;
+            let usage = args.optional_structure(3, call::USAGE_BYTES)?;
             submit(cpu, frame, process::wait(process, child, status, options, usage)?)
         }
         number::CLONE if args.number(0) & clone_flags::THREAD != 0 => {

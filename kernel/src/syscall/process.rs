@@ -13,7 +13,7 @@ use cops_fallible::{Text, try_box};
 use super::Reply;
 use super::arguments::{Fork, NewThread};
 use crate::arch::{SyscallFrame, UserContext};
-use crate::call::{ChildWait, Operation};
+use crate::call::{ChildWait, Operation, USAGE_BYTES};
 use crate::fs::terminal;
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::resumable::{self, Resumable};
@@ -27,8 +27,6 @@ use crate::process::{
 /// Size of the status that `wait4` stores.
 pub const STATUS_BYTES: usize = 4;
 
-/// Size of Linux's `rusage`.
-pub const USAGE_BYTES: usize = 144;
 /// Options of `wait4`.
 pub const WAIT_OPTIONS: usize = WNOHANG | WUNTRACED | WCONTINUED | WAIT_ALL;
 /// Options of `waitid`.
@@ -192,7 +190,7 @@ pub fn parent(process: &Process) -> CallResult {
     Ok(process.parent.load(Relaxed) as usize)
 }
 
-/// `wait4(pid, *mut i32, options, *mut rusage or 0)`; what the child has used is reported as 0.
+/// `wait4(pid, *mut i32, options, *mut rusage or 0)`.
 pub fn wait(
     process: &Process,
     which: Which,
@@ -204,8 +202,9 @@ pub fn wait(
     let has = |option| options & option != 0;
     let wanted = ChildWait::set_of(true, has(WUNTRACED), has(WCONTINUED))?;
     let no_hang = has(WNOHANG);
-    let wait = ChildWait { which, wanted, no_hang, keeps: false, into, is_information: false };
-    Ok(Operation::WaitChild(wait))
+    let (keeps, is_information) = (false, false);
+    let wait = ChildWait { which, wanted, no_hang, keeps, into, usage, is_information };
+    Ok(Operation::WaitChild(try_box(wait)?))
 }
 
 /// `waitid(which, id, *mut siginfo or 0, options, *mut rusage or 0)`.
@@ -230,17 +229,12 @@ pub fn wait_for_information(
     };
     let into = places(process, information, usage)?;
     let (no_hang, keeps) = (has(WNOHANG), has(waitid::NO_WAIT));
-    Ok(Operation::WaitChild(ChildWait {
-        which,
-        wanted,
-        no_hang,
-        keeps,
-        into,
-        is_information: true,
-    }))
+    let is_information = true;
+    let wait = ChildWait { which, wanted, no_hang, keeps, into, usage, is_information };
+    Ok(Operation::WaitChild(try_box(wait)?))
 }
 
-/// Stores an empty usage, and pins where the status will be.
+/// Checks where the usage will be, by storing an empty one, and pins where the status will be.
 fn places(
     process: &Process,
     status: Option<UserRange>,

@@ -51,7 +51,7 @@ pub fn sleep(
     time: UserRange,
 ) -> Result<Operation, Errno> {
     let deadline_ticks = deadline_ticks(process, clock, flags, time)?;
-    Ok(Operation::Sleep { deadline_ticks, timer: None })
+    Ok(Operation::sleep_until(deadline_ticks))
 }
 
 /// The deadline that the `timespec` at `time` means: after that time, or at that time if `flags`

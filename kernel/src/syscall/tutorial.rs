@@ -245,7 +245,7 @@ fn exit(cpu: &Arc<VirtualCpu>, code: i32) -> Reply {
 fn sleep(milliseconds: usize) -> Operation {
     let nanoseconds = (milliseconds as u64).saturating_mul(NANOSECONDS_PER_MILLISECOND);
     let ticks = timer::ticks_from_nanoseconds(nanoseconds);
-    Operation::Sleep { deadline_ticks: arch::now_ticks().saturating_add(ticks), timer: None }
+    Operation::sleep_until(arch::now_ticks().saturating_add(ticks))
 }
 
 /// `kill(process, bits of signals)`.
@@ -261,7 +261,7 @@ fn wait(process: &Process, args: &Arguments<'_>) -> CallResult {
     let place = args.structure(1, size_of::<i32>())?;
     let place = PinnedBuffer::new(&process.space, place, Access::Write)?;
     match children::learn(process.id, args.children(0)?, News::Ended.bit(), false)? {
-        Some(Learned { id, what: Happened::Ended(status) }) => {
+        Some(Learned { id, what: Happened::Ended(status), .. }) => {
             place.write_at(0, &status.tutorial_code().to_le_bytes());
             Ok(id as usize)
         }

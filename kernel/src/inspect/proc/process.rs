@@ -82,12 +82,13 @@ pub fn statistics(out: &mut Text, id: ProcessId) -> Result {
     write!(out, "{id} (")?;
     write_name(out, process)?;
     let letter = state_of(&record).0;
-    // No page faults. The time of ended children is not kept.
+    // No page faults.
     write!(
         out,
-        ") {letter} {} {group} {session} {CONSOLE} -1 0 0 0 0 0 {} 0 0 0",
+        ") {letter} {} {group} {session} {CONSOLE} -1 0 0 0 0 0 {} 0 {} 0",
         record.parent,
         clock_ticks(record.run_ticks),
+        clock_ticks(process.map_or(0, |process| process.account.children_ticks())),
     )?;
     let level = if record.level == NO_LEVEL { NICE_0 } else { i64::from(record.level) };
     let nice = (level - NICE_0).clamp(NICE_MIN, NICE_MAX);

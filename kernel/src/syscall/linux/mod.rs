@@ -101,6 +101,18 @@ fn dispatch(
 
         number::UNAME => system::name(process, args.number(0)).into(),
         number::SYSINFO => system::information(process, args.number(0)).into(),
+        number::GETRUSAGE => {
+            let into = args.structure(1, call::USAGE_BYTES)?;
+            system::usage(cpu, args.signed(0), into).into()
+        }
+        number::TIMES => {
+            system::times(process, args.optional_structure(0, system::TIMES_BYTES)?).into()
+        }
+        number::SETUID | number::SETGID => system::set_users(&args, 1).into(),
+        number::SETREUID | number::SETREGID => system::set_users(&args, 2).into(),
+        number::SETRESUID | number::SETRESGID => system::set_users(&args, 3).into(),
+        number::GETRESUID | number::GETRESGID => system::users(process, &args).into(),
+        number::GETGROUPS => Reply::Done(Ok(0)),
         number::GETUID | number::GETEUID | number::GETGID | number::GETEGID => Reply::Done(Ok(0)),
         number::PRLIMIT64 => {
             system::limit(process, args.number(0), args.number(1), args.number(2), args.number(3))
@@ -133,7 +145,7 @@ fn dispatch(
 
         number::WAITID => {
             let options = args.flags(3, process::WAITID_OPTIONS)?;
-            let (which, usage) = ((args.number(0), args.number(1)), process::USAGE_BYTES);
+            let (which, usage) = ((args.number(0), args.number(1)), call::USAGE_BYTES);
             let into = args.optional_structure(2, call::INFORMATION_BYTES)?;
             let usage = args.optional_structure(4, usage)?;
             let own = &cpu.process;
@@ -162,6 +174,8 @@ fn dispatch(
         number::RT_SIGACTION => signals::action(process, linux, &args).into(),
         number::RT_SIGPROCMASK => signals::change_mask(cpu, &args).into(),
         number::RT_SIGPENDING => signals::pending(cpu, linux, &args).into(),
+        number::RT_SIGTIMEDWAIT => signals::wait_for_signal(cpu, frame, &args)?,
+        number::RT_SIGQUEUEINFO => signals::queue(process, &args).into(),
         number::RT_SIGSUSPEND => submit(cpu, frame, signals::suspend(cpu, &args)?),
         number::SIGALTSTACK => signals::alternate_stack(cpu, context, &args).into(),
 

@@ -6,18 +6,22 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::linux::{MINSIGSTKSZ, SS_DISABLE, mask_change};
+use cops_abi::linux::{MINSIGSTKSZ, SS_DISABLE, mask_change, signal_code};
 use cops_abi::syscall as native;
-use cops_algorithms::signals::{Action, Set};
+use cops_algorithms::signals::{Action, FORCED, Information, Set};
 
-use super::super::arguments::Arguments;
-use crate::arch::UserContext;
+use super::super::arguments::{Arguments, Clock};
+use super::super::{Reply, submit, time};
+use crate::arch::{SyscallFrame, UserContext};
 use crate::call::Operation;
 use crate::mm::UserRange;
-use crate::process::{Linux, Process, ProcessId, VirtualCpu};
+use crate::process::signals::sent_to_thread;
+use crate::process::{Linux, Process, ProcessId, VirtualCpu, children};
 
 /// Size of a set of signals.
 const SET_BYTES: usize = 8;
+/// Size of what a program tells about a signal that it sends: the beginning of a `siginfo`.
+const TOLD_BYTES: usize = 32;
 /// Size of an action: handler, flags, mask.
 const ACTION_BYTES: usize = 24;
 /// Size of the description of a stack: address, flags, size.
@@ -31,22 +35,18 @@ pub fn words<const COUNT: usize>(
     process: &Process,
     place: UserRange,
 ) -> Result<[u64; COUNT], Errno> {
-    let mut words = [0; COUNT];
-    for (index, word) in words.iter_mut().enumerate() {
-        let mut bytes = [0; 8];
-        let place = UserRange::new(place.address() + 8 * index, 8).ok_or(Errno::EFAULT)?;
-        process.space.copy_in(place, &mut bytes)?;
-        *word = u64::from_le_bytes(bytes);
-    }
-    Ok(words)
+    let mut words = [[0; 8]; COUNT];
+    process.space.copy_in(place, words.as_flattened_mut())?;
+    Ok(words.map(u64::from_le_bytes))
 }
 
-fn store(process: &Process, place: UserRange, words: &[u64]) -> Result<(), Errno> {
-    for (index, word) in words.iter().enumerate() {
-        let place = UserRange::new(place.address() + 8 * index, 8).ok_or(Errno::EFAULT)?;
-        process.space.copy_out(place, &word.to_le_bytes())?;
-    }
-    Ok(())
+fn store<const COUNT: usize>(
+    process: &Process,
+    place: UserRange,
+    words: [u64; COUNT],
+) -> Result<(), Errno> {
+    let bytes = words.map(u64::to_le_bytes);
+    Ok(process.space.copy_out(place, bytes.as_flattened())?)
 }
 
 /// The size of a set, which a program passes with it; `EINVAL` for another one.
@@ -87,7 +87,7 @@ pub fn action(process: &Process, linux: &Linux, args: &Arguments<'_>) -> CallRes
     }
     drop(signals);
     if let Some(place) = old_place {
-        store(process, place, &[old.handler as u64, old.flags as u64, old.mask])?;
+        store(process, place, [old.handler as u64, old.flags as u64, old.mask])?;
     }
     Ok(0)
 }
@@ -108,7 +108,7 @@ pub fn change_mask(cpu: &VirtualCpu, args: &Arguments<'_>) -> CallResult {
         cpu.signals.set_mask(new);
     }
     if let Some(place) = args.optional_structure(2, SET_BYTES)? {
-        store(process, place, &[old])?;
+        store(process, place, [old])?;
     }
     Ok(0)
 }
@@ -118,7 +118,7 @@ pub fn pending(cpu: &VirtualCpu, linux: &Linux, args: &Arguments<'_>) -> CallRes
     check_set_bytes(args, 1)?;
     let of_process = linux.signals.lock().as_ref().map_or(0, |signals| signals.pending.set());
     let blocked = (of_process | cpu.signals.pending()) & cpu.signals.mask();
-    store(&cpu.process, args.structure(0, SET_BYTES)?, &[blocked])?;
+    store(&cpu.process, args.structure(0, SET_BYTES)?, [blocked])?;
     Ok(0)
 }
 
@@ -126,7 +126,66 @@ pub fn pending(cpu: &VirtualCpu, linux: &Linux, args: &Arguments<'_>) -> CallRes
 pub fn suspend(cpu: &VirtualCpu, args: &Arguments<'_>) -> Result<Operation, Errno> {
     check_set_bytes(args, 1)?;
     cpu.signals.suspend_with(set(&cpu.process, args, 0)?);
-    Ok(Operation::Sleep { deadline_ticks: u64::MAX, timer: None })
+    Ok(Operation::sleep_until(u64::MAX))
+}
+
+/// `rt_sigtimedwait(*const set, *mut siginfo or 0, *const timespec or 0, 8)`: takes a signal, which
+/// the thread blocks, without calling a handler.
+///
+/// # Errors
+/// `EAGAIN` if none has come in time; `EINVAL`, `EFAULT`.
+pub fn wait_for_signal(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    args: &Arguments<'_>,
+) -> Result<Reply, Errno> {
+    check_set_bytes(args, 3)?;
+    let process = &cpu.process;
+    let signals = set(process, args, 0)? & !FORCED;
+    let deadline_ticks = match args.optional_structure(2, time::TIMESPEC_BYTES)? {
+        Some(duration) => time::deadline_ticks(process, Clock::Monotonic, 0, duration)?,
+        None => u64::MAX,
+    };
+    if let Some(information) = process.take_signal_or_wait(cpu, signals)? {
+        process.tell(args.number(1), &information)?;
+        return Ok(Reply::Done(Ok(information.signal.into())));
+    }
+    let sleep = Operation::Sleep { deadline_ticks, timer: None, error: Some(Errno::EAGAIN) };
+    Ok(submit(cpu, frame, sleep))
+}
+
+/// What a program wants another one to know about a signal that it sends.
+///
+/// # Errors
+/// `EFAULT`; `EPERM` if it claims that the kernel or `kill` has sent it, and the receiver is
+/// another process.
+fn information(
+    process: &Process,
+    receiver: ProcessId,
+    signal: u8,
+    place: UserRange,
+) -> Result<Information, Errno> {
+    let [_, code, pid, value] = words(process, place)?;
+    let code = code as i32;
+    if (code >= 0 || code == signal_code::THREAD) && receiver != process.id {
+        return Err(Errno::EPERM);
+    }
+    Ok(Information { signal, code, fields: [pid, value] })
+}
+
+/// `rt_sigqueueinfo(pid, signal, *const siginfo)`.
+///
+/// # Errors
+/// `EAGAIN` if too many signals wait; `ESRCH`, `EPERM`, `EINVAL`, `EFAULT`.
+pub fn queue(caller: &Process, args: &Arguments<'_>) -> CallResult {
+    let (id, signal) = (args.process_id(0)?, args.signal(1)?);
+    let information = information(caller, id, signal, args.structure(2, TOLD_BYTES)?)?;
+    let Some(receiver) = children::find(id) else { return children::kinship(id).map(|_| 0) };
+    caller.check_authority_over(&receiver)?;
+    if signal != 0 {
+        receiver.queue_signal(information)?;
+    }
+    Ok(0)
 }
 
 /// The signals that `ppoll`, `pselect6` or `epoll_pwait` blocks while it waits; `None`: as before.
@@ -184,7 +243,7 @@ pub fn alternate_stack(
     }
     drop(state);
     if let Some(place) = args.optional_structure(1, STACK_BYTES)? {
-        store(process, place, &old)?;
+        store(process, place, old)?;
     }
     Ok(0)
 }
@@ -203,7 +262,7 @@ pub fn signal_thread(
     let thread = u32::try_from(thread).map_err(|_| Errno::ESRCH)?;
     let thread = process.thread(thread).ok_or(Errno::ESRCH)?;
     if signal != 0 {
-        process.signal_cpu(&thread, process.id, signal);
+        process.signal_cpu(&thread, sent_to_thread(process.id, signal))?;
     }
     Ok(0)
 }

@@ -5,15 +5,19 @@
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::layout;
-use cops_abi::linux::{system_name, thread_control};
+use cops_abi::linux::{system_name, thread_control, usage};
 
-use super::super::arguments::Clock;
+use super::super::arguments::{Arguments, Clock};
 use super::super::time;
 use super::signals::words;
 use crate::arch;
+use crate::call;
 use crate::mm::{UserRange, frames};
-use crate::process::{Limit, Process, Thread, children};
+use crate::process::{Limit, Process, Thread, VirtualCpu, children};
 use crate::sched::timer;
+
+/// Size of the structure of `times`.
+pub const TIMES_BYTES: usize = 32;
 
 /// Copies `bytes` to `address`.
 fn store(process: &Process, address: usize, bytes: &[u8]) -> Result<(), Errno> {
@@ -45,6 +49,53 @@ pub fn time_of_day(process: &Process, into: Option<UserRange>) -> CallResult {
         let microseconds = nanoseconds % 1_000_000_000 / 1000;
         bytes[8..].copy_from_slice(&microseconds.to_le_bytes());
         process.space.copy_out(into, &bytes)?;
+    }
+    Ok(0)
+}
+
+/// `getrusage(of, *mut rusage)`: the time on harts, and the present memory in the place of its
+/// maximum. All time counts as time in the program.
+pub fn usage(cpu: &VirtualCpu, of: isize, into: UserRange) -> CallResult {
+    let process = &cpu.process;
+    let (ticks, pages) = match of {
+        usage::OWN => (process.account.used_ticks(), process.space.page_count()),
+        usage::CHILDREN => (process.account.children_ticks(), 0),
+        usage::THREAD => (cpu.used_ticks(), process.space.page_count()),
+        _ => return Err(Errno::EINVAL),
+    };
+    let mut bytes = call::usage_of(ticks);
+    let kibibytes = (pages * layout::PAGE_BYTES / 1024) as u64;
+    bytes[32..40].copy_from_slice(&kibibytes.to_le_bytes());
+    process.space.copy_out(into, &bytes)?;
+    Ok(0)
+}
+
+/// `times(*mut tms or 0)`: hundredths of a second; all time counts as time in the program.
+pub fn times(process: &Process, into: Option<UserRange>) -> CallResult {
+    let hundredths = |ticks| timer::nanoseconds_from_ticks(ticks) / 10_000_000;
+    if let Some(into) = into {
+        let (own, children) = (process.account.used_ticks(), process.account.children_ticks());
+        let mut bytes = [0; TIMES_BYTES];
+        bytes[..8].copy_from_slice(&hundredths(own).to_le_bytes());
+        bytes[16..24].copy_from_slice(&hundredths(children).to_le_bytes());
+        process.space.copy_out(into, &bytes)?;
+    }
+    Ok(hundredths(arch::now_ticks()) as usize)
+}
+
+/// Calls that change users or groups: `ids` of them, of which 0 and -1 are the ones there are.
+///
+/// # Errors
+/// `EPERM` for others.
+pub fn set_users(args: &Arguments<'_>, ids: usize) -> CallResult {
+    let is_known = |index| matches!(args.number(index) as i32, 0 | -1);
+    if (0..ids).all(is_known) { Ok(0) } else { Err(Errno::EPERM) }
+}
+
+/// `getresuid(*mut u32, *mut u32, *mut u32)` and `getresgid`: always 0.
+pub fn users(process: &Process, args: &Arguments<'_>) -> CallResult {
+    for index in 0..3 {
+        store(process, args.number(index), &[0; 4])?;
     }
     Ok(0)
 }

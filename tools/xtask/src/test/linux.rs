@@ -2,7 +2,6 @@
 //! of Debian. Each prints what it finds wrong; a few outputs are compared.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::exec::{cops_exec, status};
@@ -16,6 +15,7 @@ use crate::qemu::console::{Ending, Transcript, follow};
 use crate::qemu::machine::Machine;
 use crate::qemu::portions;
 use crate::terminal::{Progress, Step};
+use crate::toolchain::GuestToolchain;
 use crate::workspace::Workspace;
 
 /// A run of a program.
@@ -37,15 +37,14 @@ const ONE: &[&str] = &["1"];
 /// The program that uses a served file system: `/bin/memfs` serves it and starts the program.
 const SERVED: &str = "served";
 
-/// The program that is not in C: a package in `user/linux/rust`. Skipped if rustc does not have the
-/// library for its target, which neither Debian nor COPS's own toolchain has.
+/// The program that is not in C: a package in `user/linux/rust`.
 const RUST: &str = "event-loop";
 const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 32] = [
+const TESTS: [Test; 35] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -89,6 +88,33 @@ const TESTS: [Test; 32] = [
         harts: &["1"],
         status: 0,
         last_line: "limits are in order",
+        message: "",
+    },
+    Test {
+        name: "stress: processes at random for a minute, of which nothing is left",
+        program: "stress",
+        arguments: &["60", "1"],
+        harts: &["4"],
+        status: 0,
+        last_line: "nothing is left",
+        message: "",
+    },
+    Test {
+        name: "stress: the same for ten seconds",
+        program: "stress",
+        arguments: &["10", "2"],
+        harts: &["1"],
+        status: 0,
+        last_line: "nothing is left",
+        message: "",
+    },
+    Test {
+        name: "queued: real-time signals, signals taken without a handler",
+        program: "queued",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "signals are in order",
         message: "",
     },
     Test {
@@ -297,11 +323,7 @@ const fn leave(
 }
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
-    let mut chosen: Vec<&Test> = TESTS.iter().filter(|test| context.is_chosen(test.name)).collect();
-    if chosen.iter().any(|test| test.program == RUST) && !has_rust() {
-        context.note(format!("the Rust program is skipped: rustup target add {RUST_TARGET}"));
-        chosen.retain(|test| test.program != RUST);
-    }
+    let chosen: Vec<&Test> = TESTS.iter().filter(|test| context.is_chosen(test.name)).collect();
     let mut cases = busybox::run(context)?;
     if chosen.is_empty() {
         return Ok(cases);
@@ -386,22 +408,11 @@ fn build(workspace: &Workspace, tests: &[&Test]) -> Outcome<PathBuf> {
     Ok(folder)
 }
 
-fn has_rust() -> bool {
-    let mut rustc = Command::new("rustc");
-    rustc.args(["--print", "target-libdir", "--target", RUST_TARGET]);
-    let is_folder = |path: &[u8]| Path::new(String::from_utf8_lossy(path).trim()).is_dir();
-    rustc.output().is_ok_and(|output| is_folder(&output.stdout))
-}
-
 fn build_rust(workspace: &Workspace, program: &Path, step: &mut Step) -> Outcome<()> {
+    let toolchain = GuestToolchain::find_for(RUST_TARGET, workspace, Progress::Lines)?;
     let target = workspace.target.join("linux-rust");
-    let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--locked", "--release", "--target", RUST_TARGET]);
-    cargo.current_dir(workspace.root.join("user/linux/rust"));
-    cargo.env("CARGO_TARGET_DIR", &target);
-    cargo.env("CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU_LINKER", "riscv64-linux-gnu-gcc");
-    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
-    run_step(&mut cargo, step)?;
+    let source = workspace.root.join("user/linux/rust");
+    run_step(&mut toolchain.cargo_for_linux(&source, "build", target.clone()), step)?;
     let built = target.join(RUST_TARGET).join("release").join(RUST);
     std::fs::copy(&built, program).because(|| format!("cannot copy {}", built.display()))?;
     Ok(())

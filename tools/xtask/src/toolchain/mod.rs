@@ -1,5 +1,5 @@
-//! Chooses the Rust toolchain for the freestanding guest (SPEC 1.3): rustup's if it has the target
-//! or can add it, otherwise Debian's.
+//! Chooses the Rust toolchain for the freestanding guest (SPEC 1.3), and for programs for Linux:
+//! rustup's if it has the target or can add it, otherwise Debian's.
 
 mod debian;
 mod rustup;
@@ -24,7 +24,7 @@ pub struct GuestToolchain {
     cargo_clippy: PathBuf,
     /// Environment variables of every cargo that is run.
     environment: Vec<(&'static str, OsString)>,
-    /// Whether the standard library must be built from its sources.
+    /// Whether the libraries of Rust must be built from their sources.
     build_std: bool,
     /// The linker to pass to rustc; `None` if rustc has its own.
     linker: Option<&'static str>,
@@ -41,7 +41,7 @@ impl GuestToolchain {
         Self::find_for(GUEST_TRIPLE, workspace, progress)
     }
 
-    /// Like `find`, for another freestanding target.
+    /// Like `find`, for another target.
     pub fn find_for(
         triple: &'static str,
         workspace: &Workspace,
@@ -89,6 +89,16 @@ impl GuestToolchain {
         command
     }
 
+    /// `cargo SUBCOMMAND --release` in `folder`, a workspace of its own, for a static program for
+    /// Linux. Its output goes to `target`. Needs [`packages::LINUX_GCC`].
+    pub fn cargo_for_linux(&self, folder: &Path, subcommand: &str, target: PathBuf) -> Command {
+        let mut command = Command::new(&self.cargo);
+        command.args([subcommand, "--release", "--locked"]).current_dir(folder);
+        let flags = ["-Clinker=riscv64-linux-gnu-gcc", "-Ctarget-feature=+crt-static"];
+        self.configure_target(&mut command, target, &flags.map(str::to_owned));
+        command
+    }
+
     /// `cargo clippy` for the guest. Installs clippy if it is Debian's and missing.
     pub fn clippy(&self, workspace: &Workspace, progress: Progress) -> Outcome<Command> {
         packages::ensure(self.clippy_needs, progress)?;
@@ -126,7 +136,9 @@ impl GuestToolchain {
     fn configure_target(&self, command: &mut Command, target: PathBuf, flags: &[String]) {
         command.args(["--target", self.triple]);
         if self.build_std {
-            command.arg("-Zbuild-std=core,alloc");
+            let is_freestanding = self.triple.ends_with("-none-elf");
+            let libraries = if is_freestanding { "core,alloc" } else { "std,panic_unwind" };
+            command.arg(format!("-Zbuild-std={libraries}"));
         }
         command
             .env("CARGO_TARGET_DIR", target)
