@@ -21,6 +21,10 @@ numbers! {
     SET_ROBUST_LIST = 99;
     /// `nanosleep(*const timespec, *mut timespec)`. Can wait.
     NANOSLEEP = 101;
+    /// `getitimer(0: real time, *mut itimerval)`.
+    GETITIMER = 102;
+    /// `setitimer(0: real time, *const itimerval, *mut itimerval or 0)`.
+    SETITIMER = 103;
     /// `clock_getres(clock, *mut timespec or 0)`.
     CLOCK_GETRES = 114;
     /// `sched_setparam(thread or 0, *const priority)`.

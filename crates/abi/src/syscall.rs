@@ -454,6 +454,8 @@ pub mod signal {
     pub const SIGSEGV: u8 = 11;
     /// Write to a pipe without a reader.
     pub const SIGPIPE: u8 = 13;
+    /// The alarm of `setitimer` rings.
+    pub const SIGALRM: u8 = 14;
     /// Termination request.
     pub const SIGTERM: u8 = 15;
     /// A child has ended, is stopped or goes on.

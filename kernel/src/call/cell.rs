@@ -18,7 +18,7 @@ use cops_executor::FutureVTable;
 use spin::MutexGuard;
 
 use super::pool::{self, CellIndex, Looked};
-use super::{Call, deliver};
+use super::{Call, Delivery, Operation, Submitted, deliver, submit};
 use crate::arch;
 use crate::portions;
 use crate::process::{self, Process};
@@ -286,6 +286,20 @@ impl process::Calls for Cells {
 
     fn interrupt(&self, process: &Arc<Process>, handle: u64) -> Option<Option<u64>> {
         super::interrupt(process, handle)
+    }
+
+    fn start_alarm(
+        &self,
+        process: &Arc<Process>,
+        number: u64,
+        deadline_ticks: u64,
+        priority: Priority,
+    ) -> Result<Option<NonZeroU64>, Errno> {
+        let sleep = Operation::sleep_until(deadline_ticks);
+        match submit(process, sleep, Delivery::Alarm { number }, priority, || {}) {
+            Submitted::Done(result) => result.map(|_| None),
+            Submitted::InFlight(handle) => Ok(Some(handle)),
+        }
     }
 
     fn cancel_some(&self, process: &Arc<Process>, first: usize) -> Option<usize> {

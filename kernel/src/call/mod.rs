@@ -72,6 +72,8 @@ pub enum Delivery {
     Ring { coroutine: u64, token: u64 },
     /// In the registers of the virtual CPU with this index, which sleeps until then.
     Cpu { index: usize },
+    /// To nothing: the alarm of the process rings, if it still has this number.
+    Alarm { number: u64 },
 }
 
 /// The outcome of submitting a call.
@@ -179,6 +181,12 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
             pool::release_and_shrink(cell);
             process.end_waiting(index, encode(result));
             // Last: without calls in flight, the number may become that of another thread.
+            process.calls_in_flight.end(1);
+        }
+        Delivery::Alarm { number } => {
+            pool::release_and_shrink(cell);
+            process.alarm_rings(number);
+            // Last: `exec` waits until there are no calls, and the alarm has begun the next one.
             process.calls_in_flight.end(1);
         }
     }

@@ -284,7 +284,12 @@ impl Process {
     }
 
     /// Replaces the program, of which the process makes no calls any more, by the one in `space`.
-    fn replace_program(&self, space: &AddressSpace, program: Program, personality: Personality) {
+    fn replace_program(
+        self: &Arc<Self>,
+        space: &AddressSpace,
+        program: Program,
+        personality: Personality,
+    ) {
         self.space.exchange(space);
         self.ring.reopen();
         self.page.clear();
@@ -304,5 +309,6 @@ impl Process {
             }
         }
         begin_page(&self.page, self.ceiling.priority());
+        self.restart_alarm();
     }
 }

@@ -3,6 +3,7 @@
 //! Lock order: `cpus`, then `ring`, then a call's cell, then `files` or a table of futexes; the
 //! address space has its own lock. None is held while user code runs.
 
+mod alarm;
 mod calls;
 pub mod children;
 mod cpu;

@@ -10,6 +10,7 @@ use cops_abi::Errno;
 use cops_fallible::try_box;
 use spin::Mutex;
 
+use super::alarm::Alarm;
 use super::limits::ResourceLimits;
 use super::signals::Signals;
 use super::tutorial::Tutorial;
@@ -57,6 +58,8 @@ pub struct Linux {
     pub heap: Mutex<Range<usize>>,
     /// Its signals; `None` while the program is a native one.
     pub signals: Mutex<Option<Box<Signals>>>,
+    /// Its alarm.
+    pub alarm: Mutex<Alarm>,
     /// Its limits, which a program that it executes has too.
     pub limits: Mutex<ResourceLimits>,
     unknown_calls: UnknownCalls,
@@ -154,7 +157,8 @@ impl Linux {
     fn new(heap: Range<usize>) -> Self {
         let unknown_calls = UnknownCalls([const { AtomicU64::new(0) }; UnknownCalls::WORDS]);
         let limits = Mutex::new(ResourceLimits::default());
-        Self { heap: Mutex::new(heap), signals: Mutex::new(None), limits, unknown_calls }
+        let (signals, alarm) = (Mutex::new(None), Mutex::new(Alarm::default()));
+        Self { heap: Mutex::new(heap), signals, alarm, limits, unknown_calls }
     }
 
     /// Whether the program makes the unknown call with this number for the first time. All numbers

@@ -5,8 +5,10 @@
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
+use core::num::NonZeroU64;
 
 use cops_abi::ring::Completion;
+use cops_abi::{Errno, Priority};
 use spin::Once;
 
 use super::Process;
@@ -34,6 +36,19 @@ pub trait Calls: Sync {
     /// `None` if it has completed; otherwise, for a sleep, the ticks until when it would have
     /// lasted.
     fn interrupt(&self, process: &Arc<Process>, handle: u64) -> Option<Option<u64>>;
+
+    /// Starts a call that nothing waits for and that completes at `deadline_ticks`:
+    /// [`Process::alarm_rings`] is called then. `Ok(None)`: that is now.
+    ///
+    /// # Errors
+    /// `EAGAIN`, `ENOMEM`.
+    fn start_alarm(
+        &self,
+        process: &Arc<Process>,
+        number: u64,
+        deadline_ticks: u64,
+        priority: Priority,
+    ) -> Result<Option<NonZeroU64>, Errno>;
 
     /// Cancels calls of `process`, which has ended, in a portion of the cells, from number `first`
     /// on. Returns the number to continue with, if there are more cells.

@@ -99,6 +99,9 @@ fn dispatch(
             system::time_of_day(process, args.optional_structure(0, 16)?).into()
         }
 
+        number::GETITIMER => system::alarm(process, &args).into(),
+        number::SETITIMER => system::set_alarm(cpu, &args).into(),
+
         number::UNAME => system::name(process, args.number(0)).into(),
         number::SYSINFO => system::information(process, args.number(0)).into(),
         number::GETRUSAGE => {

@@ -100,6 +100,56 @@ pub fn users(process: &Process, args: &Arguments<'_>) -> CallResult {
     Ok(0)
 }
 
+/// `getitimer(0, *mut itimerval)`.
+///
+/// # Errors
+/// `EINVAL` for another timer than that of real time, `EFAULT`.
+pub fn alarm(process: &Process, args: &Arguments<'_>) -> CallResult {
+    if args.number(0) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    store(process, args.number(1), itimerval(process.alarm().rest()).as_flattened())?;
+    Ok(0)
+}
+
+/// `setitimer(0, *const itimerval, *mut itimerval or 0)`.
+///
+/// # Errors
+/// `EINVAL` for another timer than that of real time, and for a time that is none; `EFAULT`,
+/// `EAGAIN`, `ENOMEM`.
+pub fn set_alarm(cpu: &VirtualCpu, args: &Arguments<'_>) -> CallResult {
+    let process = &cpu.process;
+    if args.number(0) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let times: [u64; 4] = words(process, args.structure(1, ITIMERVAL_BYTES)?)?;
+    let [interval, after] = [&times[..2], &times[2..]].map(|time| {
+        if i64::try_from(time[0]).is_err() || time[1] >= 1_000_000 {
+            return Err(Errno::EINVAL);
+        }
+        let nanoseconds = time[0].saturating_mul(1_000_000_000).saturating_add(time[1] * 1000);
+        Ok(timer::ticks_from_nanoseconds(nanoseconds))
+    });
+    let (interval, after) = (interval?, Some(after?).filter(|&ticks| ticks > 0));
+    let before = process.set_alarm(after, interval, process.current_priority(cpu))?;
+    if args.number(2) != 0 {
+        store(process, args.number(2), itimerval(before.rest()).as_flattened())?;
+    }
+    Ok(0)
+}
+
+/// Size of an `itimerval`.
+const ITIMERVAL_BYTES: usize = 32;
+
+/// Linux's `itimerval`: interval and rest, each in seconds and microseconds, rounded up so that what
+/// is on never seems to be off.
+fn itimerval((rest, interval): (Option<u64>, u64)) -> [[u8; 8]; 4] {
+    let [interval, rest] = [interval, rest.unwrap_or(0)]
+        .map(|ticks| timer::nanoseconds_from_ticks(ticks).div_ceil(1000));
+    let words = [interval / 1_000_000, interval % 1_000_000, rest / 1_000_000, rest % 1_000_000];
+    words.map(u64::to_le_bytes)
+}
+
 /// `uname(*mut utsname)`: six fields of 65 bytes.
 pub fn name(process: &Process, address: usize) -> CallResult {
     const FIELD_BYTES: usize = 65;

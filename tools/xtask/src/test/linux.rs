@@ -44,7 +44,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 35] = [
+const TESTS: [Test; 36] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -115,6 +115,15 @@ const TESTS: [Test; 35] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "signals are in order",
+        message: "",
+    },
+    Test {
+        name: "alarms: once, repeatedly, replaced, after fork and exec",
+        program: "alarms",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "alarms are in order",
         message: "",
     },
     Test {
