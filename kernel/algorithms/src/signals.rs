@@ -226,6 +226,7 @@ impl Queue {
     }
 
     /// Takes the oldest one of this number. Also returns whether there is another one.
+    #[inline]
     fn take(&mut self, signal: u8) -> Option<(Information, bool)> {
         let is_it = |one: &Information| one.signal == signal;
         let index = self.0.iter().position(is_it)?;
@@ -244,6 +245,7 @@ impl Queue {
 }
 
 /// The one of these signals that is taken first: that of a fault, otherwise the lowest number.
+#[inline]
 fn first(ready: Set) -> Option<u8> {
     let ready = if ready & FAULTS != 0 { ready & FAULTS } else { ready };
     (ready != 0).then(|| ready.trailing_zeros() as u8 + 1)
@@ -300,6 +302,7 @@ impl Pending {
     }
 
     /// Takes one that is not in `blocked`: that of a fault, otherwise the lowest number.
+    #[inline]
     pub fn take(&mut self, blocked: Set) -> Option<Information> {
         let signal = first(self.set & !(blocked & !FORCED))?;
         let place = usize::from(signal - 1);
@@ -354,6 +357,7 @@ impl ThreadPending {
 
     /// Takes one that is not in `blocked`, the lowest number. `Err`: only its number and its sender
     /// are known.
+    #[inline]
     pub fn take(&mut self, blocked: Set) -> Option<Result<Information, (u8, u32)>> {
         let signal = first(self.set & !(blocked & !FORCED))?;
         match self.queue.take(signal) {
