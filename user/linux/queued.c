@@ -195,10 +195,67 @@ static void many(void) {
     FAILS(sigtimedwait(&set, &information, &none), EAGAIN);
 }
 
+static void *disturb(void *thread) {
+    struct timespec soon = {0, 20000000};
+    for (int i = 0; i < 3; i++) {
+        nanosleep(&soon, NULL);
+        CHECK(pthread_kill(*(pthread_t *)thread, SIGUSR1) == 0);
+    }
+    return NULL;
+}
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static void *stand_by(void *nothing) {
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+    return nothing;
+}
+
+/* A thread that waits is found among many that do not; blocked signals to a thread disturb neither
+   its time-out nor its call. */
+static void crowd(void) {
+    pthread_t threads[100], waiter;
+    int result = 0;
+    sigset_t set = set_of(SIGUSR2, SIGUSR1);
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0 && pthread_mutex_lock(&gate) == 0);
+    for (int i = 0; i < 100; i++)
+        CHECK(pthread_create(&threads[i], NULL, stand_by, NULL) == 0);
+    CHECK(pthread_create(&waiter, NULL, take, &result) == 0);
+    struct timespec soon = {0, 20000000};
+    nanosleep(&soon, NULL);
+    CHECK(kill(getpid(), SIGUSR2) == 0);
+    CHECK(pthread_join(waiter, NULL) == 0 && result == SIGUSR2);
+    CHECK(pthread_mutex_unlock(&gate) == 0);
+    for (int i = 0; i < 100; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+
+    int ends[2];
+    static char bytes[200000];
+    CHECK(pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        /* Reads after the writer has been disturbed. */
+        for (int i = 0; i < 5; i++)
+            nanosleep(&soon, NULL);
+        close(ends[1]);
+        while (read(ends[0], bytes, sizeof bytes) > 0)
+            continue;
+        _exit(0);
+    }
+    pthread_t self = pthread_self();
+    CHECK(pthread_create(&waiter, NULL, disturb, &self) == 0);
+    CHECK(write(ends[1], bytes, sizeof bytes) == sizeof bytes);
+    CHECK(pthread_join(waiter, NULL) == 0);
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+    ended_with(child, 0);
+}
+
 int main(void) {
     queue();
     waiting();
     many();
+    crowd();
     printf("signals are in order\n");
     return 0;
 }

@@ -207,7 +207,15 @@ static void devices(void) {
     for (int i = 0; i < MANY; i++)
         CHECK(back[i] == 0);
     CHECK(write(null, bytes, MANY) == MANY);
+    CHECK(read(null, back, MANY) == -1 && errno == EBADF);
     CHECK(close(zero) == 0 && close(null) == 0);
+    int random = open("/dev/urandom", O_RDONLY), different = 0;
+    CHECK(random >= 0 && read(random, back, 1000) == 1000 && read(random, back, MANY) == MANY);
+    for (int i = 1; i < MANY; i++)
+        different += back[i] != back[i - 1];
+    CHECK(different > MANY / 2 && close(random) == 0);
+    null = open("/dev/null", O_RDONLY);
+    CHECK(read(null, back, MANY) == 0 && close(null) == 0);
 }
 
 static void *send_slowly(void *descriptor) {

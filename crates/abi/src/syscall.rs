@@ -260,6 +260,28 @@ pub fn name(number: usize) -> Option<&'static str> {
     Some(ALL[place].1)
 }
 
+/// A bit for each call with one of Linux's numbers.
+const LINUX_NUMBERS: [u64; 8] = {
+    let mut numbers = [0; 8];
+    let mut index = 0;
+    while index < ALL.len() {
+        let number = ALL[index].0;
+        if number < 64 * numbers.len() {
+            numbers[number / 64] |= 1 << (number % 64);
+        }
+        index += 1;
+    }
+    numbers
+};
+
+/// Whether a call has this number and is one of Linux's too. Each call of a Linux program asks: a
+/// search for its [`name`] would take some 60 instructions.
+#[inline]
+#[must_use]
+pub const fn is_linux_number(number: usize) -> bool {
+    number < 64 * LINUX_NUMBERS.len() && LINUX_NUMBERS[number / 64] >> (number % 64) & 1 != 0
+}
+
 /// `openat`: paths are relative to the working directory.
 pub const AT_FDCWD: isize = -100;
 /// `wait4`: return at once if no child has ended.
@@ -481,6 +503,14 @@ mod tests {
         assert!(ALL.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert!(ALL.iter().all(|&(number, text)| name(number) == Some(text)));
         assert_eq!(name(0), None);
+    }
+
+    #[test]
+    fn linux_numbers_are_those_below_the_own_ones() {
+        for number in (0..10_000).chain([usize::MAX]) {
+            let is_one = number < COPS_PARK && name(number).is_some();
+            assert_eq!(is_linux_number(number), is_one, "{number}");
+        }
     }
 
     #[test]

@@ -183,7 +183,22 @@ fn in_flight(
 /// # Errors
 /// `EINVAL` if `process` never had such a call.
 pub(super) fn take_out(process: &Arc<Process>, handle: u64) -> Result<Option<Call>, Errno> {
+    take_out_if(process, handle, |_| true)
+}
+
+/// Like [`take_out`], only if `may_end` says so of its operation.
+///
+/// # Errors
+/// As [`take_out`].
+pub(super) fn take_out_if(
+    process: &Arc<Process>,
+    handle: u64,
+    may_end: impl FnOnce(&Operation) -> bool,
+) -> Result<Option<Call>, Errno> {
     let Some((index, guard)) = in_flight(process, handle)? else { return Ok(None) };
+    if guard.call.as_ref().is_some_and(|call| !may_end(&call.operation)) {
+        return Ok(None);
+    }
     Ok(cut_short(guard, index))
 }
 

@@ -13,6 +13,7 @@ use cops_abi::errno::CallResult;
 use cops_abi::served::DATA_BYTES_MAX;
 use cops_abi::{Errno, Priority};
 use cops_fallible::{List, OutOfMemory, try_box};
+use spin::Mutex;
 
 use super::{CellIndex, Operation, Transfer};
 use crate::drivers::console;
@@ -85,7 +86,17 @@ impl LongRequest {
 
     /// Whether it goes on when a part has moved less than was asked for.
     fn moves_all(&self) -> bool {
-        self.direction == Waiting::ToWrite || self.waits_for_all
+        // A device never has less because it is at its end.
+        let is_device = matches!(self.file.object, Object::Device { .. });
+        self.direction == Waiting::ToWrite || self.waits_for_all || is_device
+    }
+
+    /// The position of the disk, if the transfer uses it: it moves when a part has completed.
+    fn disk_position(&self) -> Option<&Mutex<u64>> {
+        match (&self.file.object, self.offset) {
+            (Object::Disk { position }, None) => Some(position),
+            _ => None,
+        }
     }
 
     /// Whether it waits for a reader or a writer although it has moved something.
@@ -103,7 +114,8 @@ impl LongRequest {
         };
         let buffer = PinnedBuffer::new(&process.space, range, access)?;
         let (file, bytes) = (self.file.clone(), buffer.len());
-        let operation = Operation::transfer(file, buffer, self.offset, self.direction)?;
+        let offset = self.disk_position().map(|position| *position.lock()).or(self.offset);
+        let operation = Operation::transfer(file, buffer, offset, self.direction)?;
         Ok(Part { operation, bytes, registered: None })
     }
 }
@@ -123,6 +135,12 @@ impl LongTransfer {
     /// cut short.
     pub fn done(&self) -> Option<usize> {
         (self.done > 0).then_some(self.done)
+    }
+
+    /// Whether a signal ends it. As on Linux, not while it reads or writes a file; the server of a
+    /// file may never answer.
+    pub fn is_interruptible(&self) -> bool {
+        !matches!(self.request.file.object, Object::Node { .. } | Object::Disk { .. })
     }
 
     /// Whether the call fails if it would have to wait now.
@@ -163,6 +181,9 @@ impl LongTransfer {
     /// `count` bytes more have been moved. Returns the result if that was all.
     fn advance(&mut self, count: usize) -> Option<CallResult> {
         self.done += count;
+        if let Some(position) = self.request.disk_position() {
+            *position.lock() += count as u64;
+        }
         if let Some(offset) = &mut self.request.offset {
             *offset += count as u64;
         }

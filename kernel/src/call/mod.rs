@@ -1,7 +1,8 @@
 //! Calls that can wait, both synchronous and asynchronous.
 //!
 //! A call is an [`Operation`]. It is attempted immediately, and most calls complete then. Only a
-//! call that has to wait gets a *cell* from the pool and a kernel coroutine. The coroutine inherits
+//! call that has to wait, or has more to do than one portion, gets a *cell* from the pool and a
+//! kernel coroutine. The coroutine inherits
 //! the priority of the calling coroutine and completes the operation on any hart. The result is
 //! written to the process's wake ring (asynchronous) or into the registers of the waiting virtual
 //! CPU (synchronous): see [`Delivery`].
@@ -72,7 +73,7 @@ pub enum Delivery {
     Ring { coroutine: u64, token: u64 },
     /// In the registers of the virtual CPU with this index, which sleeps until then.
     Cpu { index: usize },
-    /// To nothing: the alarm of the process rings, if it still has this number.
+    /// Nowhere: the alarm of the process rings, if it still has this number.
     Alarm { number: u64 },
 }
 
@@ -185,7 +186,10 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
         }
         Delivery::Alarm { number } => {
             pool::release_and_shrink(cell);
-            process.alarm_rings(number);
+            match result {
+                Ok(_) => process.alarm_rings(number),
+                Err(_) => process.alarm_has_failed(number),
+            }
             // Last: `exec` waits until there are no calls, and the alarm has begun the next one.
             process.calls_in_flight.end(1);
         }
@@ -226,7 +230,8 @@ const PORTION_CELLS: usize = 8;
 /// Cancels calls of `process`, which has ended, in a portion of the cells, from number `first` on.
 /// Returns the number to go on with, if there is more to look at. For the reaper.
 fn cancel_some(process: &Arc<Process>, first: usize) -> Option<usize> {
-    // A process that has ended submits nothing, so its calls in flight can only become fewer.
+    // A process that has ended submits nothing, so its calls in flight can only become fewer. (An
+    // alarm that is just ringing starts a call, sees that the process has ended, and takes it back.)
     if process.calls_in_flight.count() == 0 {
         return None;
     }
@@ -235,7 +240,7 @@ fn cancel_some(process: &Arc<Process>, first: usize) -> Option<usize> {
 
 /// Takes a call out of its cell for a signal; see [`process::Calls::interrupt`].
 fn interrupt(process: &Arc<Process>, handle: u64) -> Option<Option<u64>> {
-    let call = cell::take_out(process, handle).ok()??;
+    let call = cell::take_out_if(process, handle, Operation::is_interruptible).ok()??;
     if let (Some(done), Delivery::Cpu { index }) = (call.operation.done(), call.delivery) {
         // It is completed with what it has achieved.
         process.end_waiting(index, encode(Ok(done)));

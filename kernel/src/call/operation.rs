@@ -137,7 +137,16 @@ impl Operation {
         }
     }
 
-    /// Performs the operation if that is possible now. `None` otherwise; then nothing has changed.
+    /// Whether a signal ends it.
+    pub fn is_interruptible(&self) -> bool {
+        match self {
+            Operation::Long(transfer) => transfer.is_interruptible(),
+            _ => true,
+        }
+    }
+
+    /// Performs the operation if that is possible now. `None` otherwise; then nothing has changed,
+    /// except that [`Self::done`] may be more.
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         match self {
             Operation::Read { file, buffer } => file.attempt_read(buffer),

@@ -352,7 +352,6 @@ impl FileTable {
         Ok(())
     }
 
-    #[allow(dead_code, reason = "for `exec`")]
     /// Takes out one file that `exec` closes; `None` if there is none left. The caller drops the
     /// file without the table's lock, and calls again in its next portion.
     pub fn pop_close_on_exec(&mut self) -> Option<Arc<File>> {

@@ -1,6 +1,7 @@
 //! Programs' buffers, pinned by references to their frames.
 //!
-//! A call in flight reads or writes the frame that the address referred to when the call was made.
+//! A call in flight reads or writes the frame that the address referred to when the call was made,
+//! or when this part of it began.
 //! If the program unmaps it in the meantime, the frame stays allocated, without being mapped, until
 //! the call drops its reference. So a late completion can never write into memory that is used for
 //! something else.

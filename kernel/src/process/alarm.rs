@@ -94,6 +94,16 @@ impl Process {
         }
     }
 
+    /// The call with this number has failed: [`Process::start_alarm`], in which that happens, finds
+    /// the alarm off.
+    pub fn alarm_has_failed(&self, number: u64) {
+        let Some(linux) = self.personality.as_linux() else { return };
+        let mut alarm = linux.alarm.lock();
+        if alarm.number == number {
+            alarm.deadline_ticks = None;
+        }
+    }
+
     /// Begins the alarm again in the program that has replaced the one that had set it.
     pub(super) fn restart_alarm(self: &Arc<Self>) {
         let Some(linux) = self.personality.as_linux() else { return };
@@ -128,6 +138,9 @@ impl Process {
             let mut alarm = linux.alarm.lock();
             let is_current = alarm.number == number;
             match started {
+                Ok(Some(_)) if is_current && alarm.deadline_ticks.is_none() => {
+                    return Err(Errno::ENOMEM);
+                }
                 // The reaper looks for calls after the end has begun: it finds this one, or this
                 // sees the end.
                 Ok(Some(call)) if is_current && !self.is_ending() => alarm.call = Some(call),

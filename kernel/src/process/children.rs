@@ -175,12 +175,15 @@ pub fn count() -> usize {
 
 /// Drops the table's reference to a process that is being freed.
 pub(super) fn forget(id: ProcessId) {
-    let process = TABLE.lock().records.get_mut(&id).and_then(|record| {
-        let process = record.process.take()?;
-        record.used_ticks = process.account.used_ticks() + process.account.children_ticks();
-        Some(process)
-    });
+    let process = TABLE.lock().records.get_mut(&id).and_then(|record| record.process.take());
     drop(process);
+}
+
+/// Records what a process has used, with its children, when no hart uses it any more.
+pub(super) fn record_use(process: &Process) {
+    if let Some(record) = TABLE.lock().records.get_mut(&process.id) {
+        record.used_ticks = process.account.used_ticks() + process.account.children_ticks();
+    }
 }
 
 /// Number of children that one portion of [`orphan_some`] separates from their parent.

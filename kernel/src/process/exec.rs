@@ -270,7 +270,7 @@ impl Process {
     /// Cancels calls in flight and drops results that wait, in a portion of the cells, from number
     /// `first` on. Returns the number to continue with; `None` if no call is left.
     ///
-    /// The process makes no calls meanwhile.
+    /// The process makes no calls meanwhile, apart from an alarm that begins again when it rings.
     fn cancel_some(self: &Arc<Self>, first: usize) -> Option<usize> {
         if self.close_ring_some() {
             return Some(first);

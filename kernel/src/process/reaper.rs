@@ -363,6 +363,7 @@ async fn release(mut process: Arc<Process>, portions: &mut Portions) {
     loop {
         match Arc::try_unwrap(process) {
             Ok(mut process) => {
+                children::record_use(&process);
                 let remains = process.space.take_remains();
                 drop(process);
                 portions.let_others().await;

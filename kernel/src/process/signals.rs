@@ -41,6 +41,8 @@ pub struct Signals {
     pub dispositions: Dispositions,
     /// Signals to the process that no thread has taken.
     pub pending: Pending,
+    /// The virtual CPU that has begun to wait for signals last, which is asked first.
+    pub(super) waiter: Option<usize>,
 }
 
 /// The signals of a virtual CPU.
@@ -241,8 +243,8 @@ impl Process {
         // wait for it, looks at what is pending after that, and finds it.
         let (mut guard, mut stops) = (linux.signals.lock(), false);
         let Some(signals) = guard.as_mut() else { return end() };
-        // A virtual CPU that takes it. One that waits for it may stop waiting before the signal is
-        // added: then it blocks the signal, and what the program wants done with it does not count.
+        // A virtual CPU that takes it. If it waits for it, what the program wants done with it does
+        // not count.
         let target = {
             let (cpus, mut next) = (self.cpus.lock(), 0);
             let all = core::iter::from_fn(|| {
@@ -250,7 +252,9 @@ impl Process {
                 next = found.0.index + 1;
                 Some(found)
             });
-            let mut alive = all.take(CPUS_ASKED).filter(|(_, state)| *state != CpuState::Ended);
+            let waiter = signals.waiter.and_then(|index| cpus.get(index));
+            let all = waiter.into_iter().chain(all.take(CPUS_ASKED));
+            let mut alive = all.filter(|(_, state)| *state != CpuState::Ended);
             alive.find_map(|(cpu, _)| Some((cpu.signals.takes(number)?, cpu.clone())))
         };
         let sent = match (signals.dispositions.decide(number), target) {
@@ -353,13 +357,17 @@ impl Process {
             Decision::Effect(Effect::Terminate) if !is_blocked && !self.is_stopped() => end(),
             _ => {
                 let mut state = cpu.signals.state.lock();
+                let wakes = (!state.mask | state.waits_for) & bit(number) != 0;
                 if information.code == signal_code::THREAD && !is_real_time(number) {
                     state.pending.add_simple(number, information.fields[0] as u32);
                 } else {
                     state.pending.add(information)?;
                 }
                 drop(state);
-                self.alert(cpu);
+                // One that blocks it looks for signals when it stops doing so.
+                if wakes {
+                    self.alert(cpu);
+                }
             }
         }
         Ok(())
@@ -610,6 +618,7 @@ impl Process {
         let taken = state.take_one_of(signals, &mut of_process.pending);
         if taken.is_none() {
             state.waits_for = signals;
+            of_process.waiter = Some(cpu.index);
             drop(state);
             // On its way to user mode it stops waiting.
             cpu.signals.demand_attention();

@@ -25,9 +25,6 @@ use crate::log;
 use crate::process::{Linux, Outcome, Thread, VirtualCpu};
 use crate::sched::Waiting;
 
-/// COPS's own calls begin at this number. Linux programs cannot make them.
-const FIRST_OWN: usize = native::COPS_PARK;
-
 /// Executes the system call of which `context` has the registers.
 pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     // The registers of coroutine and token belong to the program: no call is asynchronous.
@@ -211,7 +208,7 @@ fn dispatch(
             }
             return reply;
         }
-        other if other < FIRST_OWN && native::name(other).is_some() => {
+        other if native::is_linux_number(other) => {
             return super::dispatch(cpu, frame, context);
         }
         number::SENDFILE | number::HARDWARE_PROBE | number::RSEQ => return Err(Errno::ENOSYS),

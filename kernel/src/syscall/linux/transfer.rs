@@ -15,8 +15,8 @@ use super::super::{Reply, file, submit, terminal};
 use super::socket;
 use crate::arch::SyscallFrame;
 use crate::call::{LongRequest, LongTransfer, Operation, Receive};
-use crate::drivers::console;
-use crate::fs::{File, Object, PIPE_ATOMIC_BYTES};
+use crate::drivers::{console, random};
+use crate::fs::{Device, File, Object, PIPE_ATOMIC_BYTES};
 use crate::mm::{self, Access, PinnedBuffer};
 use crate::process::{Process, VirtualCpu};
 use crate::sched::Waiting;
@@ -54,17 +54,18 @@ fn way_to_write(file: &File, length: usize) -> Way {
 }
 
 fn is_long_read(file: &File, length: usize) -> bool {
-    length > DATA_BYTES_MAX
-        && matches!(
-            file.object,
-            Object::Node { .. }
-                | Object::Served(_)
-                | Object::Disk { .. }
-                | Object::Device { .. }
-                | Object::PipeReader(_)
-                | Object::Socket(_)
-                | Object::Paired(_)
-        )
+    match file.object {
+        // One attempt has a few random numbers only.
+        Object::Device { device: Device::Random, .. } => length > random::BYTES_MAX,
+        Object::Node { .. }
+        | Object::Served(_)
+        | Object::Disk { .. }
+        | Object::Device { .. }
+        | Object::PipeReader(_)
+        | Object::Socket(_)
+        | Object::Paired(_) => length > DATA_BYTES_MAX,
+        _ => false,
+    }
 }
 
 /// `read(fd, buffer, length)`.
@@ -151,7 +152,11 @@ fn try_to_write(
         return Ok(Reply::Done(Ok(done)));
     }
     request.range = request.range.after(done);
-    submit_long(cpu, frame, request, done)
+    // What has been written is the result if there is no memory for the rest.
+    submit_long(cpu, frame, request, done).or_else(|error| match done {
+        0 => Err(error),
+        _ => Ok(Reply::Done(Ok(done))),
+    })
 }
 
 /// `sendto(fd, buffer, length, flags, _, _)`. A stream has one peer, so an address is ignored.
