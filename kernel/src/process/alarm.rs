@@ -12,11 +12,13 @@ use cops_abi::linux::signal_code;
 use cops_abi::syscall::signal;
 use cops_abi::{Errno, Priority};
 use cops_algorithms::signals::Information;
+use cops_fallible::try_box;
 
 use super::Process;
 use super::undelivered::calls;
 use crate::arch;
 use crate::log;
+use crate::mm;
 use crate::sched::timer;
 
 /// The shortest time between two signals, in nanoseconds: each costs a portion of the kernel's
@@ -55,7 +57,8 @@ impl Alarm {
 impl Process {
     /// The alarm.
     pub fn alarm(&self) -> Alarm {
-        self.personality.as_linux().map_or_else(Alarm::default, |linux| *linux.alarm.lock())
+        let linux = self.personality.as_linux();
+        linux.and_then(|linux| linux.alarm.lock().as_deref().copied()).unwrap_or_default()
     }
 
     /// The alarm rings in `after_ticks`, and then every `interval_ticks`, which can be 0; `None`: it
@@ -70,13 +73,18 @@ impl Process {
         priority: Priority,
     ) -> Result<Alarm, Errno> {
         let linux = self.personality.as_linux().ok_or(Errno::ENOSYS)?;
-        let mut alarm = linux.alarm.lock();
-        let before = *alarm;
+        mm::admit()?;
+        let mut guard = linux.alarm.lock();
+        let alarm = match &mut *guard {
+            Some(alarm) => alarm,
+            none => none.insert(try_box(Alarm::default())?),
+        };
+        let before = **alarm;
         let number = before.number;
         let deadline_ticks = after_ticks.map(|ticks| arch::now_ticks().saturating_add(ticks));
-        *alarm = Alarm { number, deadline_ticks, interval_ticks, priority, call: None };
+        **alarm = Alarm { number, deadline_ticks, interval_ticks, priority, call: None };
         let begun = alarm.begin();
-        drop(alarm);
+        drop(guard);
         if let Some(call) = before.call {
             calls().interrupt(self, call.get());
         }
@@ -98,8 +106,7 @@ impl Process {
     /// the alarm off.
     pub fn alarm_has_failed(&self, number: u64) {
         let Some(linux) = self.personality.as_linux() else { return };
-        let mut alarm = linux.alarm.lock();
-        if alarm.number == number {
+        if let Some(alarm) = linux.alarm.lock().as_mut().filter(|alarm| alarm.number == number) {
             alarm.deadline_ticks = None;
         }
     }
@@ -107,7 +114,7 @@ impl Process {
     /// Begins the alarm again in the program that has replaced the one that had set it.
     pub(super) fn restart_alarm(self: &Arc<Self>) {
         let Some(linux) = self.personality.as_linux() else { return };
-        let begun = linux.alarm.lock().begin();
+        let begun = linux.alarm.lock().as_mut().and_then(|alarm| alarm.begin());
         if let Err(error) = self.start_alarm(begun) {
             log::warn!("{self}: its alarm is off: {error:?}");
         }
@@ -116,7 +123,8 @@ impl Process {
     /// Sends the signal, unless the alarm has another number. Returns what begins then.
     fn ring(self: &Arc<Self>, number: u64) -> Option<Option<(u64, u64, Priority)>> {
         let linux = self.personality.as_linux()?;
-        let mut alarm = linux.alarm.lock();
+        let mut guard = linux.alarm.lock();
+        let alarm = guard.as_mut()?;
         if alarm.number != number {
             return None;
         }
@@ -135,7 +143,8 @@ impl Process {
         while let Some((number, deadline_ticks, priority)) = begun {
             let Some(linux) = self.personality.as_linux() else { return Ok(()) };
             let started = calls().start_alarm(self, number, deadline_ticks, priority);
-            let mut alarm = linux.alarm.lock();
+            let mut guard = linux.alarm.lock();
+            let Some(alarm) = guard.as_mut() else { return Ok(()) };
             let is_current = alarm.number == number;
             match started {
                 Ok(Some(_)) if is_current && alarm.deadline_ticks.is_none() => {
@@ -145,11 +154,11 @@ impl Process {
                 // sees the end.
                 Ok(Some(call)) if is_current && !self.is_ending() => alarm.call = Some(call),
                 Ok(Some(call)) => {
-                    drop(alarm);
+                    drop(guard);
                     calls().interrupt(self, call.get());
                 }
                 Ok(None) => {
-                    drop(alarm);
+                    drop(guard);
                     begun = self.ring(number).flatten();
                     continue;
                 }

@@ -5,8 +5,10 @@
 use cops_abi::Errno;
 use cops_abi::layout;
 use cops_abi::linux::resource;
+use cops_fallible::try_box;
 
 use super::Process;
+use crate::mm;
 use crate::mm::quota::{self, Kind};
 
 /// A limit: what counts now, and how high the process may raise it.
@@ -31,7 +33,8 @@ impl Process {
         if which >= resource::COUNT {
             return Err(Errno::EINVAL);
         }
-        let set = self.personality.as_linux().and_then(|linux| linux.limits.lock().0[which]);
+        let linux = self.personality.as_linux();
+        let set = linux.and_then(|linux| linux.limits.lock().as_ref()?.0[which]);
         Ok(set.unwrap_or_else(|| {
             let of_quota = |kind| {
                 quota::state(self.family).map_or(resource::INFINITY, |(limits, _)| limits.get(kind))
@@ -52,7 +55,7 @@ impl Process {
     ///
     /// # Errors
     /// `EINVAL` for an unknown resource, or more than the maximum; `EPERM` for a limit of computing
-    /// time or the size of files, which nothing would keep.
+    /// time or the size of files, which nothing would keep; `ENOMEM`.
     pub fn set_limit(&self, which: usize, limit: Limit) -> Result<(), Errno> {
         let linux = self.personality.as_linux().ok_or(Errno::ENOSYS)?;
         if which >= resource::COUNT || limit.soft > limit.hard {
@@ -62,8 +65,13 @@ impl Process {
         {
             return Err(Errno::EPERM);
         }
+        mm::admit()?;
         // With the lock held, so that of two that set a limit the last one counts.
         let mut limits = linux.limits.lock();
+        let limits = match &mut *limits {
+            Some(limits) => limits,
+            none => none.insert(try_box(ResourceLimits::default())?),
+        };
         limits.0[which] = Some(limit);
         let bytes = |which: usize| limits.0[which].map_or(resource::INFINITY, |limit| limit.soft);
         match which {

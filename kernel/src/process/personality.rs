@@ -58,10 +58,10 @@ pub struct Linux {
     pub heap: Mutex<Range<usize>>,
     /// Its signals; `None` while the program is a native one.
     pub signals: Mutex<Option<Box<Signals>>>,
-    /// Its alarm.
-    pub alarm: Mutex<Alarm>,
-    /// Its limits, which a program that it executes has too.
-    pub limits: Mutex<ResourceLimits>,
+    /// Its alarm, once it has set one.
+    pub alarm: Mutex<Option<Box<Alarm>>>,
+    /// Its limits, which a program that it executes has too, once it has set one.
+    pub limits: Mutex<Option<Box<ResourceLimits>>>,
     unknown_calls: UnknownCalls,
 }
 
@@ -99,7 +99,8 @@ impl Personality {
         let linux = Linux::new(self.linux.heap.lock().clone());
         let calls = linux.unknown_calls.0.iter().zip(&self.linux.unknown_calls.0);
         calls.for_each(|(copy, bits)| copy.store(bits.load(Relaxed), Relaxed));
-        *linux.limits.lock() = self.linux.limits.lock().clone();
+        let limits = self.linux.limits.lock().as_deref().cloned();
+        *linux.limits.lock() = limits.map(try_box).transpose()?;
         if let Some(signals) = &*self.linux.signals.lock() {
             let dispositions = signals.dispositions.clone();
             let copy = Signals { dispositions, ..Signals::default() };
@@ -156,8 +157,8 @@ impl Personality {
 impl Linux {
     fn new(heap: Range<usize>) -> Self {
         let unknown_calls = UnknownCalls([const { AtomicU64::new(0) }; UnknownCalls::WORDS]);
-        let limits = Mutex::new(ResourceLimits::default());
-        let (signals, alarm) = (Mutex::new(None), Mutex::new(Alarm::default()));
+        let limits = Mutex::new(None);
+        let (signals, alarm) = (Mutex::new(None), Mutex::new(None));
         Self { heap: Mutex::new(heap), signals, alarm, limits, unknown_calls }
     }
 
