@@ -61,8 +61,8 @@ impl Process {
         linux.and_then(|linux| linux.alarm.lock().as_deref().copied()).unwrap_or_default()
     }
 
-    /// The alarm rings in `after_ticks`, and then every `interval_ticks`, which can be 0; `None`: it
-    /// is off. Returns what it was.
+    /// The alarm rings in `after_ticks`, and then every `interval_ticks`, which can be 0; `None`:
+    /// it is off. Returns what it was.
     ///
     /// # Errors
     /// `EAGAIN`, `ENOMEM`; it is off then.

@@ -141,8 +141,8 @@ pub fn set_alarm(cpu: &VirtualCpu, args: &Arguments<'_>) -> CallResult {
 /// Size of an `itimerval`.
 const ITIMERVAL_BYTES: usize = 32;
 
-/// Linux's `itimerval`: interval and rest, each in seconds and microseconds, rounded up so that what
-/// is on never seems to be off.
+/// Linux's `itimerval`: interval and rest, each in seconds and microseconds, rounded up so that
+/// what is on never seems to be off.
 fn itimerval((rest, interval): (Option<u64>, u64)) -> [[u8; 8]; 4] {
     let [interval, rest] = [interval, rest.unwrap_or(0)]
         .map(|ticks| timer::nanoseconds_from_ticks(ticks).div_ceil(1000));
