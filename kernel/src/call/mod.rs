@@ -231,7 +231,7 @@ const PORTION_CELLS: usize = 8;
 /// Returns the number to go on with, if there is more to look at. For the reaper.
 fn cancel_some(process: &Arc<Process>, first: usize) -> Option<usize> {
     // A process that has ended submits nothing, so its calls in flight can only become fewer. (An
-    // alarm that is just ringing starts a call, sees that the process has ended, and takes it back.)
+    // alarm that is just ringing starts a call, sees that the process has ended, and cancels it.)
     if process.calls_in_flight.count() == 0 {
         return None;
     }

@@ -239,8 +239,8 @@ impl Process {
             self.signal_native(number);
             return Ok(());
         };
-        // Locked before a target is chosen: a virtual CPU that stops blocking the signal, or begins to
-        // wait for it, looks at what is pending after that, and finds it.
+        // Locked before a target is chosen: a virtual CPU that stops blocking the signal, or begins
+        // to wait for it, looks at what is pending after that, and finds it.
         let (mut guard, mut stops) = (linux.signals.lock(), false);
         let Some(signals) = guard.as_mut() else { return end() };
         // A virtual CPU that takes it. If it waits for it, what the program wants done with it does
@@ -601,8 +601,8 @@ impl Process {
         Ok(())
     }
 
-    /// Takes one of `signals` for `cpu`, which runs on this hart. `None`: it waits for them from now
-    /// on, until it returns to user mode.
+    /// Takes one of `signals` for `cpu`, which runs on this hart. `None`: it waits for them from
+    /// now on, until it returns to user mode.
     ///
     /// # Errors
     /// `ENOSYS` for a program that has no signals.
