@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::exec::{cops_exec, status};
+use super::exec::{cops_exec_within, status};
 use super::{Case, Context, busybox, step};
 use crate::build::linux::compile;
 use crate::cli::Machine as MachineOptions;
@@ -32,6 +32,13 @@ struct Test {
     /// A part of standard error; empty for no line beside those about unknown calls.
     message: &'static str,
 }
+
+/// Time limit of a program; most take about a second.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The program that runs for as many seconds as it is told, and its time limit.
+const STRESS: &str = "stress";
+const STRESS_LIMIT: Duration = Duration::from_secs(300);
 
 const ONE: &[&str] = &["1"];
 /// The program that uses a served file system: `/bin/memfs` serves it and starts the program.
@@ -92,7 +99,7 @@ const TESTS: [Test; 36] = [
     },
     Test {
         name: "stress: processes at random for a minute, of which nothing is left",
-        program: "stress",
+        program: STRESS,
         arguments: &["60", "1"],
         harts: &["4"],
         status: 0,
@@ -101,7 +108,7 @@ const TESTS: [Test; 36] = [
     },
     Test {
         name: "stress: the same for ten seconds",
-        program: "stress",
+        program: STRESS,
         arguments: &["10", "2"],
         harts: &["1"],
         status: 0,
@@ -352,7 +359,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             }
             words.push(&program);
             words.extend(test.arguments);
-            let result = cops_exec(&name, &words)?;
+            let limit = if test.program == STRESS { STRESS_LIMIT } else { LIMIT };
+            let result = cops_exec_within(&name, &words, limit)?;
             cases.push(Case::judged(name, &judge(test, &result)));
         }
         if MEASURED.contains(&test.program) {
