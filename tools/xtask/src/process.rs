@@ -81,6 +81,9 @@ pub fn capture(
 
 /// Receives lines until both streams are closed, then waits for the child. `None` if the deadline
 /// has passed.
+///
+/// The streams stay open if a grandchild has them. So the end of the child counts too, but what it
+/// has written last may still be on its way then, from the pipe through a thread of this process.
 fn collect(
     child: &mut Child,
     lines: &Receiver<Line>,
@@ -89,14 +92,20 @@ fn collect(
 ) -> std::io::Result<Option<ExitStatus>> {
     /// Interval at which a silent child is checked.
     const LOOK: Duration = Duration::from_millis(200);
+    /// Time for the last lines after the end of the child.
+    const REST: Duration = Duration::from_secs(2);
     loop {
         match lines.recv_timeout(LOOK) {
             Ok(line) => on_line(line),
             Err(RecvTimeoutError::Disconnected) => return child.wait().map(Some),
-            // A grandchild may keep the streams open after the child has ended: the child's end
-            // counts.
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(status) = child.try_wait()? {
+                    let end = Instant::now() + REST;
+                    while let Ok(line) =
+                        lines.recv_timeout(end.saturating_duration_since(Instant::now()))
+                    {
+                        on_line(line);
+                    }
                     return Ok(Some(status));
                 }
             }
@@ -205,6 +214,20 @@ mod tests {
         assert_eq!((captured.stdout.as_str(), captured.stderr.as_str()), ("out\n", "err\n"));
         assert_eq!(captured.status.and_then(|status| status.code()), Some(3));
         assert_eq!(lines, 2);
+    }
+
+    #[test]
+    fn what_a_program_has_written_last_is_not_lost() {
+        let mut child = sh("exit 3").spawn().unwrap();
+        let (sender, lines) = channel();
+        // The thread that reads the pipe gets no CPU until long after the end of the program.
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(600));
+            sender.send(Line::Stdout("last".to_owned())).unwrap();
+        });
+        let mut received = 0;
+        let status = collect(&mut child, &lines, None, &mut |_| received += 1).unwrap();
+        assert_eq!((status.and_then(|status| status.code()), received), (Some(3), 1));
     }
 
     #[test]
