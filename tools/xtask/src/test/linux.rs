@@ -36,7 +36,7 @@ struct Test {
 /// Time limit of a program; most take about a second.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The program that runs for as many seconds as it is told, and its time limit.
+/// The program that runs for as many seconds as its argument says, and its time limit.
 const STRESS: &str = "stress";
 const STRESS_LIMIT: Duration = Duration::from_secs(300);
 
