@@ -9,10 +9,12 @@
 //! it visits only waiters that arrived before it began, so it ends however many arrive meanwhile.
 //!
 //! The caller has a lock for each table, and uses the table's waiters only under that lock; their
-//! fields are atomic only so that they can be shared.
+//! fields are atomic only so that they can be shared. What wakes a waiter, `W`, is the caller's
+//! affair, and so is the memory for its place, which it gets back: a thread that waits often keeps
+//! both.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use cops_abi::Priority;
 use cops_fallible::Map;
@@ -65,9 +67,7 @@ pub struct Waiter {
     address: AtomicUsize,
     arrival: AtomicU64,
     /// It is woken only by a sweep with a common bit.
-    mask: u32,
-    /// What a sweep returns to wake it.
-    wake: AtomicU64,
+    mask: AtomicU32,
 }
 
 impl Waiter {
@@ -80,9 +80,16 @@ impl Waiter {
             object: AtomicU64::new(word.object),
             address: AtomicUsize::new(word.address),
             arrival: AtomicU64::new(0),
-            mask,
-            wake: AtomicU64::new(0),
+            mask: AtomicU32::new(mask),
         }
+    }
+
+    /// Begins anew, for another word. Called only while it is in no table.
+    pub fn reset(&self, word: Word, mask: u32) {
+        self.object.store(word.object, Relaxed);
+        self.address.store(word.address, Relaxed);
+        self.mask.store(mask, Relaxed);
+        self.set_state(State::Idle);
     }
 
     /// The word that it waits on. It changes only within its table, under the table's lock.
@@ -111,7 +118,14 @@ impl Waiter {
 type Key = (Word, Rank, u64);
 
 /// Memory for a waiter in a table.
-pub type Place = Spare<Key, Arc<Waiter>>;
+pub type Place<W> = Spare<Key, Entry<W>>;
+
+/// A waiter in a table, and what wakes it.
+#[derive(Debug)]
+pub struct Entry<W> {
+    waiter: Arc<Waiter>,
+    wake: W,
+}
 
 /// A search through the waiters of one word, which may be continued later.
 #[derive(Clone, Debug)]
@@ -124,13 +138,19 @@ pub struct Sweep {
 }
 
 /// The waiters of one table; see the module.
-#[derive(Debug, Default)]
-pub struct Futexes {
-    waiting: Map<Key, Arc<Waiter>>,
+#[derive(Debug)]
+pub struct Futexes<W> {
+    waiting: Map<Key, Entry<W>>,
     next_arrival: u64,
 }
 
-impl Futexes {
+impl<W> Default for Futexes<W> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<W> Futexes<W> {
     /// No waiters.
     #[must_use]
     pub const fn new() -> Self {
@@ -150,28 +170,28 @@ impl Futexes {
     }
 
     /// Adds an idle waiter, of which `wake` will be returned when it is woken.
-    pub fn insert(&mut self, waiter: Arc<Waiter>, place: Place, priority: Priority, wake: u64) {
+    pub fn insert(&mut self, waiter: Arc<Waiter>, place: Place<W>, priority: Priority, wake: W) {
         waiter.priority.store(priority);
-        waiter.wake.store(wake, Relaxed);
         waiter.set_state(State::Queued);
-        self.arrive(waiter, place);
+        self.arrive(Entry { waiter, wake }, place);
     }
 
-    fn arrive(&mut self, waiter: Arc<Waiter>, place: Place) {
+    fn arrive(&mut self, entry: Entry<W>, place: Place<W>) {
         self.next_arrival += 1;
-        waiter.arrival.store(self.next_arrival, Relaxed);
+        entry.waiter.arrival.store(self.next_arrival, Relaxed);
         // No waiter has this key, because its arrival is new.
-        let _ = self.waiting.insert_with(place, waiter.key(), waiter);
+        let _ = self.waiting.insert_with(place, entry.waiter.key(), entry);
     }
 
-    /// The waiter is idle from now on. Returns what it was before.
-    pub fn remove(&mut self, waiter: &Waiter) -> State {
+    /// The waiter is idle from now on. Returns what it was before, and its place if it had one.
+    pub fn remove(&mut self, waiter: &Waiter) -> (State, Option<Place<W>>) {
         let before = waiter.state();
-        if before == State::Queued {
-            self.waiting.remove(&waiter.key());
-        }
+        let taken = match before {
+            State::Queued => self.waiting.take(&waiter.key()),
+            State::Idle | State::Woken => None,
+        };
         waiter.set_state(State::Idle);
-        before
+        (before, taken.map(|(_, place)| place))
     }
 
     /// Changes the priority of a waiter. It keeps its arrival.
@@ -179,9 +199,9 @@ impl Futexes {
         if waiter.state() != State::Queued {
             return;
         }
-        if let Some((waiter, place)) = self.waiting.take(&waiter.key()) {
-            waiter.priority.store(priority);
-            let _ = self.waiting.insert_with(place, waiter.key(), waiter);
+        if let Some((entry, place)) = self.waiting.take(&waiter.key()) {
+            entry.waiter.priority.store(priority);
+            let _ = self.waiting.insert_with(place, entry.waiter.key(), entry);
         }
     }
 
@@ -196,36 +216,36 @@ impl Futexes {
     /// has visited: `None` if there is no waiter, or `visits` is 0.
     fn next(&self, sweep: &mut Sweep, visits: &mut usize) -> Option<Key> {
         while *visits > 0 {
-            let (&key, waiter) = self.waiting.at_or_after(&sweep.from)?;
+            let (&key, entry) = self.waiting.at_or_after(&sweep.from)?;
             if key.0 != sweep.from.0 {
                 return None;
             }
             *visits -= 1;
             sweep.from = (key.0, key.1, key.2 + 1);
-            if key.2 < sweep.before && waiter.mask & sweep.mask != 0 {
+            if key.2 < sweep.before && entry.waiter.mask.load(Relaxed) & sweep.mask != 0 {
                 return Some(key);
             }
         }
         None
     }
 
-    /// Removes the next waiter of a search. Returns what wakes it; `None` as for an end of the
-    /// search, or if `visits` is 0 then.
-    pub fn wake_next(&mut self, sweep: &mut Sweep, visits: &mut usize) -> Option<u64> {
+    /// Removes the next waiter of a search. Returns what wakes it, and its place; `None` as for an
+    /// end of the search, or if `visits` is 0 then.
+    pub fn wake_next(&mut self, sweep: &mut Sweep, visits: &mut usize) -> Option<(W, Place<W>)> {
         let key = self.next(sweep, visits)?;
-        let waiter = self.waiting.remove(&key)?;
-        waiter.set_state(State::Woken);
-        Some(waiter.wake.load(Relaxed))
+        let (entry, place) = self.waiting.take(&key)?;
+        entry.waiter.set_state(State::Woken);
+        Some((entry.wake, place))
     }
 
     /// Moves the next waiter of a search to word `to` of the same table. Returns whether there was
     /// one, as [`wake_next`](Self::wake_next) does.
     pub fn move_next(&mut self, sweep: &mut Sweep, visits: &mut usize, to: Word) -> bool {
         let Some(key) = self.next(sweep, visits) else { return false };
-        let Some((waiter, place)) = self.waiting.take(&key) else { return false };
-        waiter.object.store(to.object, Relaxed);
-        waiter.address.store(to.address, Relaxed);
-        self.arrive(waiter, place);
+        let Some((entry, place)) = self.waiting.take(&key) else { return false };
+        entry.waiter.object.store(to.object, Relaxed);
+        entry.waiter.address.store(to.address, Relaxed);
+        self.arrive(entry, place);
         true
     }
 }
@@ -241,15 +261,19 @@ mod tests {
         Priority::new(level).unwrap()
     }
 
-    fn add(table: &mut Futexes, address: usize, mask: u32, at: u8, wake: u64) -> Arc<Waiter> {
+    fn add(table: &mut Futexes<u64>, address: usize, mask: u32, at: u8, wake: u64) -> Arc<Waiter> {
         let waiter = Arc::new(Waiter::new(Word::own(address), mask));
         table.insert(waiter.clone(), Place::try_new().unwrap(), level(at), wake);
         waiter
     }
 
-    fn wake_all(table: &mut Futexes, address: usize, mask: u32) -> Vec<u64> {
+    fn wake_next(table: &mut Futexes<u64>, sweep: &mut Sweep, visits: &mut usize) -> Option<u64> {
+        table.wake_next(sweep, visits).map(|(wake, _)| wake)
+    }
+
+    fn wake_all(table: &mut Futexes<u64>, address: usize, mask: u32) -> Vec<u64> {
         let mut sweep = table.sweep(Word::own(address), mask);
-        core::iter::from_fn(|| table.wake_next(&mut sweep, &mut 1000)).collect()
+        core::iter::from_fn(|| wake_next(table, &mut sweep, &mut 1000)).collect()
     }
 
     #[test]
@@ -271,9 +295,9 @@ mod tests {
         let second = add(&mut table, 8, 0b10, 32, 2);
         assert_eq!(wake_all(&mut table, 8, 0b10), [2]);
         assert_eq!((first.state(), second.state()), (State::Queued, State::Woken));
-        assert_eq!(table.remove(&second), State::Woken);
-        assert_eq!(table.remove(&first), State::Queued);
-        assert_eq!(table.remove(&first), State::Idle);
+        assert_eq!(table.remove(&second).0, State::Woken);
+        assert_eq!(table.remove(&first).0, State::Queued);
+        assert_eq!(table.remove(&first).0, State::Idle);
         assert!(table.is_empty());
     }
 
@@ -284,8 +308,8 @@ mod tests {
         let mut sweep = table.sweep(Word::own(8), 1);
         add(&mut table, 8, 1, 0, 2);
         add(&mut table, 8, 1, 63, 3);
-        assert_eq!(table.wake_next(&mut sweep, &mut 10), Some(1));
-        assert_eq!(table.wake_next(&mut sweep, &mut 10), None);
+        assert_eq!(wake_next(&mut table, &mut sweep, &mut 10), Some(1));
+        assert_eq!(wake_next(&mut table, &mut sweep, &mut 10), None);
         assert_eq!(table.len(), 2);
     }
 
@@ -300,7 +324,7 @@ mod tests {
         let found = loop {
             portions += 1;
             let mut visits = 16;
-            match table.wake_next(&mut sweep, &mut visits) {
+            match wake_next(&mut table, &mut sweep, &mut visits) {
                 None if visits == 0 => {}
                 found => break found,
             }
@@ -319,7 +343,7 @@ mod tests {
         assert!(table.move_next(&mut sweep, &mut 10, to));
         assert!(table.move_next(&mut sweep, &mut 10, to));
         assert!(!table.move_next(&mut sweep, &mut 10, to));
-        assert_eq!(table.remove(&first), State::Queued);
+        assert_eq!(table.remove(&first).0, State::Queued);
         assert_eq!(wake_all(&mut table, 8, 1), Vec::<u64>::new());
         assert_eq!(wake_all(&mut table, 16, 1), [3, 2]);
     }
@@ -333,12 +357,12 @@ mod tests {
             table.insert(waiter, Place::try_new().unwrap(), level(32), wake);
         }
         let mut sweep = table.sweep(other, 1);
-        assert_eq!(table.wake_next(&mut sweep, &mut 10), Some(2));
-        assert_eq!(table.wake_next(&mut sweep, &mut 10), None);
+        assert_eq!(wake_next(&mut table, &mut sweep, &mut 10), Some(2));
+        assert_eq!(wake_next(&mut table, &mut sweep, &mut 10), None);
         let mut sweep = table.sweep(one, 1);
         assert!(table.move_next(&mut sweep, &mut 10, other));
         let mut sweep = table.sweep(other, 1);
-        assert_eq!(table.wake_next(&mut sweep, &mut 10), Some(1));
+        assert_eq!(wake_next(&mut table, &mut sweep, &mut 10), Some(1));
     }
 
     #[test]
@@ -374,7 +398,7 @@ mod tests {
                         for _ in 0..other {
                             let first = model.iter().filter(|waiter| waiter.0 == address).min().copied();
                             prop_assert_eq!(
-                                table.wake_next(&mut sweep, &mut 1000),
+                                wake_next(&mut table, &mut sweep, &mut 1000),
                                 first.map(|(.., wake)| wake)
                             );
                             model.retain(|waiter| Some(*waiter) != first);
@@ -393,7 +417,7 @@ mod tests {
                     }
                     4 => {
                         if let Some(&(.., wake)) = model.get(other) {
-                            prop_assert_eq!(table.remove(&waiters[wake as usize]), State::Queued);
+                            prop_assert_eq!(table.remove(&waiters[wake as usize]).0, State::Queued);
                             model.remove(other);
                         }
                     }

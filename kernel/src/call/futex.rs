@@ -1,4 +1,5 @@
-//! The operation of a call that waits on a futex (decision 27).
+//! The operation of a call that waits on a futex (decision 27): one of a coroutine, or with a
+//! deadline. A thread that waits without one makes no call (`process/futex/wait.rs`).
 //!
 //! The call is in the table for its word before it reads the word the last time. So a thread that
 //! changes the word and wakes afterwards finds the call there, or the call sees the change.
@@ -8,13 +9,12 @@ use alloc::sync::Arc;
 
 use cops_abi::errno::CallResult;
 use cops_abi::{Errno, Priority};
-use cops_algorithms::futex::{Place, State, Waiter as FutexWaiter, Word};
+use cops_algorithms::futex::{State, Waiter as FutexWaiter, Word};
 use cops_fallible::{OutOfMemory, try_arc};
 
 use crate::arch;
-use crate::mm::UserRange;
 use crate::mm::quota::{Amounts, Charge, Kind};
-use crate::process::Process;
+use crate::process::{FutexPlace, Process, Sleeper, read_futex};
 use crate::sched::{Timer, Waiter};
 
 /// Memory for a wait: this value, the waiter, and its place in the table.
@@ -70,7 +70,7 @@ impl FutexWait {
         }
         if !self.is_checked {
             self.is_checked = state == State::Queued;
-            match read(process, self.address) {
+            match read_futex(process, self.address) {
                 Ok(word) if word == self.expected => {}
                 Ok(_) => return Some(self.give_up(process, Errno::EAGAIN)),
                 Err(error) => return Some(self.give_up(process, error)),
@@ -85,7 +85,7 @@ impl FutexWait {
     /// The result of a call that does not wait any longer: `error`, unless it was woken in the
     /// meantime.
     fn give_up(&self, process: &Process, error: Errno) -> CallResult {
-        match process.futexes(self.waiter.word()).lock().remove(&self.waiter) {
+        match process.futexes(self.waiter.word()).lock().remove(&self.waiter).0 {
             State::Woken => Ok(0),
             State::Idle | State::Queued => Err(error),
         }
@@ -104,15 +104,15 @@ impl FutexWait {
             let waker = cops_executor::waker_of(waiter.coroutine);
             self.timer = Some(Timer::new(deadline, &waker, waiter.priority, process.clone())?);
         }
-        let place = Place::try_new()?;
-        let (ours, wake) = (self.waiter.clone(), waiter.coroutine.raw());
+        let place = FutexPlace::try_new()?;
+        let (ours, wake) = (self.waiter.clone(), Sleeper::Call(waiter.coroutine.raw()));
         process.futexes(ours.word()).lock().insert(ours, place, waiter.priority, wake);
         Ok(true)
     }
 
     /// As for `Operation::remove_waiter`. A wake that the call does not report goes to another one.
     pub fn remove_waiter(&self, process: &Process, must_pass_on: bool) {
-        let before = process.futexes(self.waiter.word()).lock().remove(&self.waiter);
+        let (before, _) = process.futexes(self.waiter.word()).lock().remove(&self.waiter);
         if before == State::Woken && must_pass_on {
             process.wake_one_on_futex(self.waiter.word());
         }
@@ -125,15 +125,4 @@ impl FutexWait {
         }
         process.futexes(self.waiter.word()).lock().set_priority(&self.waiter, priority);
     }
-}
-
-/// The word at `address`.
-///
-/// # Errors
-/// `EFAULT`, `ENOMEM`.
-pub fn read(process: &Process, address: usize) -> Result<u32, Errno> {
-    let mut bytes = [0; 4];
-    let word = UserRange::new(address, bytes.len()).ok_or(Errno::EFAULT)?;
-    process.space.copy_in(word, &mut bytes)?;
-    Ok(u32::from_le_bytes(bytes))
 }

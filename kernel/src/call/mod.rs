@@ -39,7 +39,7 @@ mod transfer;
 
 pub use child::{ChildWait, INFORMATION_BYTES, USAGE_BYTES, usage_of};
 pub use epoll::EpollWait;
-pub use futex::{FutexWait, read as read_futex};
+pub use futex::FutexWait;
 pub use lock::LockWait;
 pub use long::{LongRequest, LongTransfer};
 pub use operation::{AddressOut, Operation};

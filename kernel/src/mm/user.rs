@@ -60,6 +60,25 @@ impl AddressSpace {
         })
     }
 
+    /// The word at `place`, read in one step.
+    ///
+    /// # Errors
+    /// `NotAllowed` if the word is not aligned or the program could not read it itself.
+    pub fn load(&self, place: UserRange) -> Result<u32, FaultError> {
+        let address = place.address();
+        if !address.is_multiple_of(size_of::<u32>()) || place.len() < size_of::<u32>() {
+            return Err(FaultError::NotAllowed);
+        }
+        self.with_page(address, Access::Read, |page| {
+            let word = page.wrapping_add(address % FRAME_BYTES).cast();
+            // SAFETY: the word is aligned and within one page, which stays mapped in the kernel
+            // during this call. The kernel accesses it atomically only, and never makes another
+            // reference to it.
+            let word = unsafe { AtomicU32::from_ptr(word) };
+            word.load(Ordering::SeqCst)
+        })
+    }
+
     /// Replaces the word at `place` by `new` if it is `current`, in one step for all harts. Returns
     /// what it was.
     ///

@@ -19,6 +19,7 @@ use spin::Mutex;
 
 use super::Process;
 use super::Thread;
+use super::futex::{OwnWait, WAIT_BYTES};
 use super::resumable::Unfinished;
 use super::signals::CpuSignals;
 use crate::arch::UserContext;
@@ -98,6 +99,8 @@ pub struct VirtualCpu {
     pub(crate) unfinished: Mutex<Option<Unfinished>>,
     /// Its signals, if it is that of a Linux program.
     pub signals: CpuSignals,
+    /// What it keeps for its waits on futexes, if it is a thread.
+    pub(super) futex: OwnWait,
     /// The charge for this virtual CPU.
     charge: Mutex<Charge>,
     /// Ticks during which it had a hart.
@@ -114,7 +117,7 @@ impl VirtualCpu {
         thread: Thread,
         signals: CpuSignals,
     ) -> Result<Self, Errno> {
-        let bytes = size_of::<Self>() + NUMBER_BYTES;
+        let bytes = size_of::<Self>() + NUMBER_BYTES + WAIT_BYTES;
         let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, bytes as u64);
         let charge = Charge::new(process.family, &amounts)?;
         Self::with_charge(process, index, context, thread, signals, charge)
@@ -157,6 +160,7 @@ impl VirtualCpu {
             entity: Entity::new()?,
             unfinished: Mutex::new(None),
             signals,
+            futex: OwnWait::default(),
             run_ticks: AtomicU64::new(0),
         })
     }

@@ -91,6 +91,10 @@ impl Process {
         let one = cpus.pop();
         let has_more = cpus.worker_count() + cpus.thread_count() > 0;
         drop(cpus);
+        if let Some((cpu, _)) = &one {
+            // The table holds it, and may be a table of this process.
+            cpu.leave_futex();
+        }
         let thread = one.as_ref().filter(|_| self.space.shares_memory());
         let releasing = thread
             .and_then(|(cpu, _)| cpu.as_thread())

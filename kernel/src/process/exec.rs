@@ -226,6 +226,7 @@ impl Process {
             let removed = cpus.remove_thread(cpu.index);
             drop(cpus);
             drop(removed);
+            cpu.leave_futex();
             // What it was in the middle of may take long to free.
             let unfinished = cpu.unfinished.lock().take();
             if unfinished.is_some() {

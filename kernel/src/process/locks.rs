@@ -56,6 +56,9 @@ impl Threads for Levels<'_> {
             RUN_QUEUE.raise_paused(&cpu, urgency);
         } else {
             RUN_QUEUE.raise(&cpu, urgency);
+            if state == CpuState::Waiting {
+                cpu.reorder_on_futex(urgency);
+            }
         }
     }
 

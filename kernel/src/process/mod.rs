@@ -42,13 +42,18 @@ pub use crate::sched::{FIRST_PROCESS, ProcessId};
 pub use cpu::{CpuState, RUN_QUEUE, VirtualCpu};
 pub use exec::{Begun, Executing};
 pub use fork::Forking;
-pub use futex::{Releasing, Sweeping, check_address as check_futex_address};
+use futex::Futexes;
+pub use futex::{
+    Place as FutexPlace, Releasing, Sleeper, Sweeping, check_address as check_futex_address,
+    read as read_futex,
+};
 pub use groups::{Signalling, Target};
 pub use limits::Limit;
 pub use loader::{Arguments, Loading, start_program};
 pub use name::Name;
 pub use personality::{Kind as PersonalityKind, Linux, Personality};
 pub use program::{Program, Strings};
+pub use signals::Wait;
 pub use status::WaitStatus;
 pub use thread::Thread;
 pub use tutorial::{FIRST_THREAD, ObjectKind, Threads, Turn};
@@ -62,7 +67,6 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize
 
 use cops_abi::page::ProcessPage;
 use cops_abi::{Errno, Priority, layout, note};
-use cops_algorithms::futex::Futexes;
 use cops_algorithms::inheritance::Inheritance;
 use cops_algorithms::priority::AtomicOptionalPriority;
 use cops_algorithms::terminal::Party;
@@ -122,7 +126,7 @@ pub struct Process {
     pub(crate) interrupt_priority: AtomicOptionalPriority,
     /// Set if it, or a process of which it is a copy, was started while tracing was on.
     pub(crate) trace_pages: Option<TracePages>,
-    /// Calls that wait on futexes in its own memory.
+    /// What waits on futexes in its own memory.
     own_futexes: Mutex<Futexes>,
     /// Locks with priority inheritance for which threads wait.
     locks: Mutex<Inheritance>,

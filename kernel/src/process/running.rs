@@ -192,10 +192,10 @@ impl Process {
     }
 
     /// `cpu`, which is running, is about to wait for a synchronous call. If the process is ending,
-    /// `cpu` ends instead, and the reaper cancels the call.
-    pub fn begin_waiting(&self, cpu: &VirtualCpu) {
+    /// `cpu` ends instead, and the reaper cancels the call. Returns whether it waits.
+    pub fn begin_waiting(&self, cpu: &VirtualCpu) -> bool {
         trace::emit(move || Event::WaitBegin { process: self.id, cpu: cpu.trace_number() });
-        let _ = self.cpus.lock().apply(cpu.index, CpuEvent::Wait);
+        self.cpus.lock().apply(cpu.index, CpuEvent::Wait) == Some(CpuState::Waiting)
     }
 
     /// The synchronous call of virtual CPU `index` has completed.
@@ -205,34 +205,37 @@ impl Process {
         self.make_runnable(cpus, cpu, Some(result));
     }
 
-    /// The synchronous call of `cpu` was taken out for a signal.
-    pub(super) fn end_interrupted_wait(&self, cpu: &VirtualCpu) {
+    /// The wait of `cpu` has ended with this result; without one, it was cut short for a signal.
+    /// Returns false if `cpu` ends, or has ended.
+    pub(super) fn end_wait_of(&self, cpu: &VirtualCpu, result: Option<isize>) -> bool {
         let cpus = self.cpus.lock();
         // It may have ended, and its number belong to a thread of another program.
         let found = cpus.get(cpu.index).filter(|(found, _)| core::ptr::eq(&***found, cpu));
-        let Some(found) = found.map(|(found, _)| found.clone()) else { return };
-        self.make_runnable(cpus, found, None);
+        let Some(found) = found.map(|(found, _)| found.clone()) else { return false };
+        self.make_runnable(cpus, found, result)
     }
 
+    /// Returns false if `cpu` ends instead.
     fn make_runnable(
         &self,
         mut cpus: MutexGuard<'_, Cpus>,
         cpu: Arc<VirtualCpu>,
         result: Option<isize>,
-    ) {
+    ) -> bool {
         let index = cpu.index;
         let state = cpus.apply(index, CpuEvent::Complete);
         if !matches!(state, Some(CpuState::Runnable | CpuState::Held)) {
-            return;
+            return false;
         }
         if let Some(status) = cpus.status(index) {
             status.result = result;
         }
         if state == Some(CpuState::Held) {
-            return;
+            return true;
         }
         drop(cpus);
         trace::emit(move || Event::WaitEnd { process: self.id, cpu: index.min(15) as u8 });
         self.queue(cpu);
+        true
     }
 }

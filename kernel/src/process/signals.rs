@@ -68,10 +68,19 @@ pub struct CpuSignalState {
     pub stack: (usize, usize),
     /// What it blocks after `rt_sigsuspend`.
     after_suspend: Option<Set>,
-    /// The call that it waits for, or has waited for.
-    call: Option<NonZeroU64>,
-    /// That call was taken out for a signal; for a sleep, until when it would have lasted.
+    /// What it waits for, or has waited for.
+    wait: Option<Wait>,
+    /// That wait was cut short for a signal; for a sleep, until when it would have lasted.
     interrupted: Option<Option<u64>>,
+}
+
+/// What a virtual CPU waits for.
+#[derive(Clone, Copy, Debug)]
+pub enum Wait {
+    /// The call with this handle.
+    Call(NonZeroU64),
+    /// A wake of a futex.
+    Futex,
 }
 
 impl CpuSignals {
@@ -432,19 +441,19 @@ impl Process {
             Some(CpuState::Running { hart }) if hart != arch::hart_index() => {
                 arch::send_interrupt_to(hart);
             }
-            Some(CpuState::Waiting) => self.interrupt_call(cpu),
+            Some(CpuState::Waiting) => self.interrupt_wait(cpu),
             // It looks before it enters user mode.
             _ => {}
         }
     }
 
-    /// `cpu` has begun to wait for this call, and its registers do not change until then.
-    pub fn waits_for(self: &Arc<Self>, cpu: &VirtualCpu, call: NonZeroU64) {
+    /// `cpu` has begun to wait for this, and its registers do not change until then.
+    pub fn waits_for(self: &Arc<Self>, cpu: &VirtualCpu, wait: Wait) {
         if self.personality.is_linux() {
-            cpu.signals.state.lock().call = Some(call);
-            // After the call is stored: otherwise a signal that arrives now finds no call.
+            cpu.signals.state.lock().wait = Some(wait);
+            // After that is stored: otherwise a signal that arrives now finds nothing to cut short.
             if cpu.signals.is_due() && self.has_signal_for(cpu) {
-                self.interrupt_call(cpu);
+                self.interrupt_wait(cpu);
             }
         }
     }
@@ -457,12 +466,16 @@ impl Process {
         (of_process | state.pending.set()) & (!state.mask | state.waits_for) != 0
     }
 
-    /// Takes the call that `cpu` waits for out of its cell, unless it has completed.
-    fn interrupt_call(self: &Arc<Self>, cpu: &VirtualCpu) {
-        let Some(call) = cpu.signals.state.lock().call.take() else { return };
-        if let Some(deadline_ticks) = calls().interrupt(self, call.get()) {
+    /// Cuts short what `cpu` waits for, unless that has happened.
+    fn interrupt_wait(self: &Arc<Self>, cpu: &VirtualCpu) {
+        let Some(wait) = cpu.signals.state.lock().wait.take() else { return };
+        let interrupted = match wait {
+            Wait::Call(call) => calls().interrupt(self, call.get()),
+            Wait::Futex => cpu.leave_futex().then_some(None),
+        };
+        if let Some(deadline_ticks) = interrupted {
             cpu.signals.state.lock().interrupted = Some(deadline_ticks);
-            self.end_interrupted_wait(cpu);
+            self.end_wait_of(cpu, None);
         }
     }
 

@@ -6,7 +6,6 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 
 use cops_abi::linux::thread_control::NAME_BYTES;
 use cops_abi::{Errno, Priority};
-use cops_algorithms::futex::{Sweep, Word};
 use cops_algorithms::priority::AtomicPriority;
 use cops_fallible::try_arc;
 use spin::Mutex;
@@ -16,7 +15,6 @@ use super::signals::CpuSignals;
 use super::{Process, ProcessId};
 use crate::arch::UserContext;
 use crate::mm::UserRange;
-use crate::sched::wake_by_number;
 
 /// Ids of threads begin here; below are numbers of processes. The first thread of a Linux program
 /// has the number of its process.
@@ -150,14 +148,5 @@ impl Process {
         if self.space.copy_out(range, &[0; 4]).is_ok() {
             self.wake_one_on_futex(self.futex_word(address));
         }
-    }
-
-    /// Wakes the first waiter on the futex `word`, if there is one.
-    pub fn wake_one_on_futex(&self, word: Word) {
-        let mut futexes = self.futexes(word).lock();
-        let mut sweep: Sweep = futexes.sweep(word, u32::MAX);
-        let woken = futexes.wake_next(&mut sweep, &mut 1);
-        drop(futexes);
-        wake_by_number(woken.unwrap_or(0));
     }
 }

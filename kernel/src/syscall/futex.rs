@@ -11,9 +11,11 @@ use cops_fallible::try_box;
 use super::arguments::{Arguments, Clock};
 use super::{Reply, submit, time};
 use crate::arch::SyscallFrame;
-use crate::call::{FutexWait, LockWait, Operation, read_futex};
+use crate::call::{FutexWait, LockWait, Operation};
 use crate::process::resumable::{self, Resumable};
-use crate::process::{Outcome, Sweeping, Thread, VirtualCpu, check_futex_address};
+use crate::process::{
+    Outcome, Sweeping, Thread, VirtualCpu, Wait, check_futex_address, read_futex,
+};
 
 /// `futex(address, operation, value, timeout or count, address, value)`.
 ///
@@ -56,11 +58,17 @@ pub fn futex(
                     Some(time::deadline_ticks(&cpu.process, clock, flags, until)?)
                 }
             };
+            let waited_on = (address, word(address), mask);
+            if deadline_ticks.is_none() && frame.coroutine == 0 && cpu.as_thread().is_some() {
+                cpu.wait_on_futex(waited_on, value)?;
+                cpu.process.waits_for(cpu, Wait::Futex);
+                cpu.process.report_stop();
+                return Ok(Reply::Waits);
+            }
             // Before anything is allocated for the wait.
             if read_futex(&cpu.process, address)? != value {
                 return Err(Errno::EAGAIN);
             }
-            let waited_on = (address, word(address), mask);
             let wait = FutexWait::new(&cpu.process, waited_on, value, deadline_ticks)?;
             Ok(submit(cpu, frame, Operation::Futex(try_box(wait)?)))
         }

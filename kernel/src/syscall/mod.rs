@@ -40,7 +40,7 @@ use crate::drivers::random;
 use crate::portions;
 use crate::process::resumable::{self, Resumable};
 use crate::process::spawn::{Request, Spawning};
-use crate::process::{Outcome, PersonalityKind, Process, VirtualCpu, children};
+use crate::process::{Outcome, PersonalityKind, Process, VirtualCpu, Wait, children};
 use crate::sched::Waiting;
 use crate::trace;
 use arguments::{Arguments, TraceRequest};
@@ -163,13 +163,13 @@ fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> 
         call::submit(process, operation, delivery, priority, || {})
     } else {
         let delivery = Delivery::Cpu { index: cpu.index };
-        call::submit(process, operation, delivery, priority, || process.begin_waiting(cpu))
+        call::submit(process, operation, delivery, priority, || _ = process.begin_waiting(cpu))
     };
     match submitted {
         Submitted::Done(result) => Reply::Done(result),
         Submitted::InFlight(handle) if frame.coroutine != 0 => Reply::InFlight(handle),
         Submitted::InFlight(call) => {
-            process.waits_for(cpu, call);
+            process.waits_for(cpu, Wait::Call(call));
             process.report_stop();
             Reply::Waits
         }

@@ -51,7 +51,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 36] = [
+const TESTS: [Test; 37] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -77,6 +77,15 @@ const TESTS: [Test; 36] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "mappings are in order",
+        message: "",
+    },
+    Test {
+        name: "futexes: wakes, signals, ends and stops of threads that wait",
+        program: "futexes",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "futexes are in order",
         message: "",
     },
     Test {

@@ -1,21 +1,10 @@
-//! Wakes of many waiters on a futex, and the robust mutexes of a thread that ends, both in
-//! portions.
+//! The robust mutexes of a thread that ends, in portions.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use cops_abi::Errno;
-use cops_abi::errno::CallResult;
-use cops_algorithms::futex::{Futexes, Sweep, Word};
-use spin::Mutex;
-
-use super::{Process, Thread};
 use crate::mm::UserRange;
-use crate::sched::wake_by_number;
-
-/// Number of waiters that one portion visits. To wake one takes some 1,000 instructions, and to
-/// move one among thousands some 3,500.
-const PORTION_WAITERS: usize = 10;
+use crate::process::{Process, Thread};
 
 /// Number of mutexes that one portion releases. Each takes four accesses to the thread's memory.
 const PORTION_MUTEXES: usize = 4;
@@ -24,85 +13,8 @@ const PORTION_MUTEXES: usize = 4;
 /// circle.
 const MUTEXES_MAX: usize = 2048;
 
-/// Waits on words in memory that processes share.
-static SHARED: Mutex<Futexes> = Mutex::new(Futexes::new());
-
-impl Process {
-    /// The table of the waiters on `word`, which is one that this process can name.
-    pub(crate) fn futexes(&self, word: Word) -> &Mutex<Futexes> {
-        if word.is_shared() { &SHARED } else { &self.own_futexes }
-    }
-
-    /// The futex at `address`: a word of the object that is mapped there and that other processes
-    /// may have mapped, otherwise one of this process.
-    pub fn futex_word(&self, address: usize) -> Word {
-        self.space
-            .shared_place(address)
-            .map_or(Word::own(address), |(object, place)| Word { object, address: place })
-    }
-}
-
-/// A `FUTEX_WAKE` or `FUTEX_REQUEUE` that is being executed.
-pub struct Sweeping {
-    sweep: Sweep,
-    /// How many waiters are still to be woken.
-    wake: usize,
-    /// How many are still to be moved.
-    requeue: usize,
-    from: Word,
-    to: Word,
-    /// How many have been woken or moved.
-    done: usize,
-}
-
-impl Sweeping {
-    /// Wakes `wake` of the waiters that wait now on `from` and have a bit of `mask`, then moves
-    /// `requeue` of them to `to`. Waiters that would have to move to another table are woken: each
-    /// program must expect wakes without a reason.
-    pub fn new(
-        process: &Process,
-        (from, mask): (Word, u32),
-        wake: usize,
-        (to, requeue): (Word, usize),
-    ) -> Self {
-        let sweep = process.futexes(from).lock().sweep(from, mask);
-        let (wake, requeue) = if from.is_shared() == to.is_shared() {
-            (wake, requeue)
-        } else {
-            (wake.saturating_add(requeue), 0)
-        };
-        Self { sweep, wake, requeue, from, to, done: 0 }
-    }
-
-    /// Executes a portion. `None` if there is more to do; the result is the number of waiters.
-    pub fn resume(&mut self, process: &Process) -> Option<CallResult> {
-        let mut visits = PORTION_WAITERS;
-        while self.wake > 0 {
-            let woken = process.futexes(self.from).lock().wake_next(&mut self.sweep, &mut visits);
-            let Some(woken) = woken else { return self.end_of_search(visits) };
-            // Without the lock.
-            wake_by_number(woken);
-            self.wake -= 1;
-            self.done += 1;
-        }
-        while self.requeue > 0 {
-            let mut futexes = process.futexes(self.from).lock();
-            if !futexes.move_next(&mut self.sweep, &mut visits, self.to) {
-                return self.end_of_search(visits);
-            }
-            self.requeue -= 1;
-            self.done += 1;
-        }
-        Some(Ok(self.done))
-    }
-
-    fn end_of_search(&self, visits: usize) -> Option<CallResult> {
-        (visits > 0).then_some(Ok(self.done))
-    }
-}
-
 /// The bits of a mutex's word.
-pub(super) mod word {
+pub(in crate::process) mod word {
     /// The id of its owner.
     pub const OWNER: u32 = 0x3fff_ffff;
     /// Its owner has ended without unlocking it.
@@ -201,15 +113,4 @@ fn read(process: &Process, address: usize) -> Option<usize> {
     let place = UserRange::new(address, bytes.len())?;
     process.space.copy_in(place, &mut bytes).ok()?;
     Some(usize::from_le_bytes(bytes))
-}
-
-/// The error of a futex call for this address: it must be aligned, and the program's.
-///
-/// # Errors
-/// `EINVAL`, `EFAULT`.
-pub fn check_address(address: usize) -> Result<(), Errno> {
-    if !address.is_multiple_of(4) {
-        return Err(Errno::EINVAL);
-    }
-    UserRange::new(address, 4).map(drop).ok_or(Errno::EFAULT)
 }

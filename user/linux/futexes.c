@@ -1,0 +1,244 @@
+/* Threads that wait on futexes, and what ends a wait: a wake, a signal, the end of the process,
+   another program in its place. Runs on Linux too. */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "children.h"
+
+typedef _Atomic uint32_t word;
+
+static char *self;
+/* In memory that processes share; `alone` is used by one of them. */
+static struct shared {
+    word crowd, alone;
+    _Atomic int woken;
+} *shared;
+static word own;
+
+static long futex(word *at, int operation, uint32_t value, void *moved, word *to) {
+    return syscall(SYS_futex, at, operation, value, moved, to, 0);
+}
+
+/* How many wait: each is moved to where it is. */
+static long waiters(word *at) {
+    return futex(at, FUTEX_REQUEUE, 0, (void *)(uintptr_t)INT_MAX, at);
+}
+
+static void until_waiters(word *at, long count) {
+    while (waiters(at) != count)
+        sched_yield();
+}
+
+static void nothing(int signal) {
+    (void)signal;
+}
+
+static void handle(int number, int flags) {
+    struct sigaction action = {.sa_handler = nothing, .sa_flags = flags};
+    CHECK(sigaction(number, &action, NULL) == 0);
+}
+
+/* A handler ends the wait, or it goes on. */
+
+static void *wait_once(void *at) {
+    return (void *)(futex(at, FUTEX_WAIT, 0, NULL, NULL) == 0 ? 0L : (long)errno);
+}
+
+static void signals(void) {
+    pthread_t thread;
+    void *result;
+    handle(SIGUSR1, 0);
+    handle(SIGUSR2, SA_RESTART);
+    for (int i = 0; i < 100; i++) {
+        CHECK(pthread_create(&thread, NULL, wait_once, &own) == 0);
+        until_waiters(&own, 1);
+        CHECK(pthread_kill(thread, i % 2 ? SIGUSR1 : SIGUSR2) == 0);
+        if (i % 2 == 0) {
+            until_waiters(&own, 1);
+            /* The signal may not have come yet: the wait is woken, or made again and then woken. */
+            while (futex(&own, FUTEX_WAKE, 1, NULL, NULL) == 0)
+                sched_yield();
+        }
+        CHECK(pthread_join(thread, &result) == 0);
+        CHECK((long)result == (i % 2 ? EINTR : 0));
+    }
+}
+
+/* Wakes and signals at the same time: each wake that says that it has woken one has. */
+
+#define RACES 3000
+
+static _Atomic int is_over;
+static long woken, interrupted;
+
+static void *wait_always(void *at) {
+    while (!is_over) {
+        if (futex(at, FUTEX_WAIT, 0, NULL, NULL) == 0)
+            woken++;
+        else if (errno == EINTR)
+            interrupted++;
+        else
+            CHECK(errno == EAGAIN);
+    }
+    return NULL;
+}
+
+static void races(void) {
+    pthread_t thread;
+    long wakes = 0;
+    CHECK(pthread_create(&thread, NULL, wait_always, &own) == 0);
+    for (unsigned i = 0; i < RACES; i++) {
+        if (i * 2654435761U >> 31)
+            CHECK(pthread_kill(thread, SIGUSR1) == 0);
+        if (i * 2246822519U >> 31)
+            wakes += futex(&own, FUTEX_WAKE, 1, NULL, NULL);
+        if (i % 3 == 0)
+            sched_yield();
+    }
+    is_over = 1;
+    own = 1;
+    wakes += futex(&own, FUTEX_WAKE, 1, NULL, NULL);
+    CHECK(pthread_join(thread, NULL) == 0);
+    own = 0;
+    CHECK(wakes == woken);
+    CHECK(interrupted > 0);
+}
+
+/* Threads that end while they wait are no waiters any more. */
+
+#define CROWD 3
+
+static void *count_wake(void *at) {
+    while (futex(at, FUTEX_WAIT, 0, NULL, NULL) != 0)
+        CHECK(errno == EINTR);
+    shared->woken++;
+    return NULL;
+}
+
+static void start_crowd(void) {
+    for (int i = 0; i < CROWD; i++) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, wait_once, &shared->crowd) == 0);
+        CHECK(pthread_create(&thread, NULL, wait_once, &own) == 0);
+    }
+    until_waiters(&own, CROWD);
+}
+
+static void ends(int by_exec) {
+    pthread_t thread;
+    int signal = SIGKILL;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        start_crowd();
+        if (!by_exec)
+            for (;;)
+                pause();
+        wait_once(&shared->alone);
+        execl(self, self, "leaf", NULL);
+        _exit(1);
+    }
+    until_waiters(&shared->crowd, CROWD);
+    shared->woken = 0;
+    CHECK(pthread_create(&thread, NULL, count_wake, &shared->crowd) == 0);
+    until_waiters(&shared->crowd, CROWD + 1);
+    if (by_exec) {
+        while (futex(&shared->alone, FUTEX_WAKE, 1, NULL, NULL) == 0)
+            sched_yield();
+        ended_with(child, 3);
+    } else {
+        CHECK(kill(child, signal) == 0);
+    }
+    /* The others waited for longer. Here, the wake goes to one that lives; Linux may wake a thread
+       that is ending. */
+    long count = futex(&shared->crowd, FUTEX_WAKE, 1, NULL, NULL);
+    CHECK(count == 1);
+    if (!is_cops())
+        while (!shared->woken)
+            futex(&shared->crowd, FUTEX_WAKE, 1, NULL, NULL);
+    CHECK(pthread_join(thread, NULL) == 0);
+    if (!by_exec)
+        ended_by(child, signal);
+    CHECK(waiters(&shared->crowd) == 0);
+}
+
+/* A thread that becomes more urgent while it waits is woken first. Linux keeps the order. */
+
+static _Atomic int number_of_second;
+static word first_is_woken;
+
+static void *wait_as_second(void *at) {
+    number_of_second = syscall(SYS_gettid);
+    return wait_once(at);
+}
+
+static void *wait_as_first(void *at) {
+    wait_once(at);
+    first_is_woken = 1;
+    return NULL;
+}
+
+static void priorities(void) {
+    pthread_t first, second;
+    CHECK(pthread_create(&first, NULL, wait_as_first, &own) == 0);
+    until_waiters(&own, 1);
+    CHECK(pthread_create(&second, NULL, wait_as_second, &own) == 0);
+    until_waiters(&own, 2);
+    CHECK(setpriority(PRIO_PROCESS, number_of_second, -5) == 0);
+    CHECK(futex(&own, FUTEX_WAKE, 1, NULL, NULL) == 1);
+    CHECK(pthread_join(second, NULL) == 0);
+    CHECK(!first_is_woken);
+    CHECK(futex(&own, FUTEX_WAKE, 1, NULL, NULL) == 1);
+    CHECK(pthread_join(first, NULL) == 0);
+}
+
+/* A thread of a stopped process is woken, and runs when the process goes on. */
+static void stops(void) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        while (futex(&shared->alone, FUTEX_WAIT, 0, NULL, NULL) != 0)
+            CHECK(errno == EINTR);
+        _exit(4);
+    }
+    until_waiters(&shared->alone, 1);
+    CHECK(kill(child, SIGSTOP) == 0);
+    stopped_by(child, SIGSTOP);
+    /* Linux takes the wait out to stop, and makes it again. */
+    CHECK(futex(&shared->alone, FUTEX_WAKE, 1, NULL, NULL) == is_cops());
+    CHECK(waitpid(child, NULL, WNOHANG) == 0);
+    CHECK(kill(child, SIGCONT) == 0);
+    if (!is_cops())
+        while (futex(&shared->alone, FUTEX_WAKE, 1, NULL, NULL) == 0)
+            sched_yield();
+    ended_with(child, 4);
+}
+
+int main(int count, char **arguments) {
+    if (count > 1)
+        return 3;
+    self = arguments[0];
+    shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    signals();
+    races();
+    for (int i = 0; i < 40; i++)
+        ends(i % 4 == 3);
+    for (int i = 0; i < 10; i++)
+        stops();
+    if (is_cops())
+        priorities();
+    printf("futexes are in order\n");
+    return 0;
+}
