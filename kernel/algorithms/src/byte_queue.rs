@@ -3,6 +3,8 @@
 //! No chunk is larger than a frame, so fragmented memory is sufficient. An empty queue keeps at
 //! most a small chunk, so that short messages need no allocation.
 
+use core::mem::MaybeUninit;
+
 use cops_fallible::{List, OutOfMemory};
 
 /// Capacity of a queue in bytes: that of a pipe on Linux.
@@ -84,19 +86,25 @@ impl<B: Budget> ByteQueue<B> {
     }
 
     /// Appends at most `count` bytes, as many as capacity and budget permit; returns the number.
-    /// `read(at, bytes)` copies the bytes from number `at` on.
-    pub fn append(&mut self, count: usize, mut read: impl FnMut(usize, &mut [u8])) -> usize {
+    /// `read(at, room)` copies bytes from number `at` on to the begin of `room`, and returns those
+    /// that it has copied, at least one.
+    ///
+    /// # Panics
+    /// If `read` returns other memory than `room`.
+    pub fn append(
+        &mut self,
+        count: usize,
+        mut read: impl for<'a> FnMut(usize, &'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
+    ) -> usize {
         let count = count.min(CAPACITY_BYTES - self.length);
         let mut done = 0;
         while done < count {
             let Ok(chunk) = self.chunk_with_room(count - done) else { break };
-            let begin = chunk.len();
-            let part = (count - done).min(chunk.capacity() - begin);
-            if chunk.try_resize(begin + part, 0).is_err() {
-                break;
+            let part = (count - done).min(chunk.capacity() - chunk.len());
+            match chunk.try_extend_with(part, |room| read(done, room)) {
+                Ok(0) | Err(_) => break,
+                Ok(copied) => done += copied,
             }
-            read(done, &mut chunk[begin..]);
-            done += part;
         }
         self.length += done;
         done
@@ -163,9 +171,9 @@ mod tests {
     }
 
     fn append(queue: &mut ByteQueue<Left>, from: &[u8]) -> usize {
-        queue.append(from.len(), |at, bytes| {
-            let length = bytes.len();
-            bytes.copy_from_slice(&from[at..at + length]);
+        queue.append(from.len(), |at, room| {
+            let length = room.len();
+            room.write_copy_of_slice(&from[at..at + length])
         })
     }
 

@@ -1,6 +1,7 @@
 //! A growable array.
 
 use alloc::vec::Vec;
+use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 
 use super::OutOfMemory;
@@ -123,6 +124,36 @@ impl<T> List<T> {
         self.try_reserve(length.saturating_sub(self.0.len()))?;
         self.0.resize(length, item);
         Ok(())
+    }
+
+    /// Appends at most `count` items, and returns how many. `fill` writes them: it is given their
+    /// memory, and returns those that it has written, from the first one on. So nothing has to be
+    /// written twice.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the list is as it was.
+    ///
+    /// # Panics
+    /// If `fill` returns other memory.
+    #[allow(unsafe_code)]
+    pub fn try_extend_with(
+        &mut self,
+        count: usize,
+        fill: impl for<'a> FnOnce(&'a mut [MaybeUninit<T>]) -> &'a mut [T],
+    ) -> Result<usize, OutOfMemory>
+    where
+        T: Copy,
+    {
+        self.try_reserve(count)?;
+        let room = &mut self.0.spare_capacity_mut()[..count];
+        let begin = room.as_ptr().cast::<T>();
+        let filled = fill(room);
+        assert!(core::ptr::eq(filled.as_ptr(), begin) && filled.len() <= count);
+        let filled = filled.len();
+        // SAFETY: the next `filled` items are initialised, since there was a reference to exactly
+        // them as items. They are within the capacity, which was reserved above.
+        unsafe { self.0.set_len(self.0.len() + filled) };
+        Ok(filled)
     }
 
     /// Removes the last item.

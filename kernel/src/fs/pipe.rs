@@ -152,7 +152,7 @@ impl PipeWriter {
         if !state.has_room_for(buffer.len()) {
             return None;
         }
-        let count = state.bytes.append(buffer.len(), |at, bytes| buffer.read_at(at, bytes));
+        let count = state.bytes.append(buffer.len(), |at, room| buffer.read_into(at, room));
         if count == 0 && buffer.len() > 0 {
             return state.bytes.is_empty().then_some(Err(Errno::ENOMEM));
         }

@@ -15,7 +15,7 @@ use cops_algorithms::fixed_list::FixedList;
 use cops_algorithms::frame_cache::{BATCH, FrameCache};
 use cops_algorithms::holes::{first_hole, for_each_hole};
 use cops_algorithms::references::References;
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::num::NonZeroU32;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -301,6 +301,20 @@ impl Frame {
         // SAFETY: the frame is mapped in the direct map as long as this reference exists, and the
         // range is within it (checked above). `copy_shared` permits concurrent writes by others.
         unsafe { arch::copy_shared(into.as_mut_ptr(), self.bytes().add(offset), into.len()) };
+    }
+
+    /// As [`Self::read`], into memory that need not be initialised. Returns all of it.
+    ///
+    /// # Panics
+    /// As [`Self::read`].
+    pub fn read_into<'a>(&self, offset: usize, into: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+        assert_within(offset, into.len());
+        // SAFETY: as in `read`, and a store does not need initialised memory. All of `into` is
+        // written.
+        unsafe {
+            arch::copy_shared(into.as_mut_ptr().cast(), self.bytes().add(offset), into.len());
+            into.assume_init_mut()
+        }
     }
 
     /// Copies bytes into the frame.

@@ -10,6 +10,8 @@ use super::address_space::AddressSpace;
 use super::frames::{FRAME_BYTES, Frame};
 use super::{FaultError, OutOfMemory};
 use crate::arch::Access;
+use core::mem::MaybeUninit;
+
 use cops_algorithms::user_range::UserRange;
 
 /// Number of bytes that are copied at once between two buffers.
@@ -94,6 +96,19 @@ impl PinnedBuffer {
     /// If that is not within [`PinnedBuffer::len`].
     pub fn read_at(&self, offset: usize, into: &mut [u8]) {
         self.for_each_part(offset, into.len(), |frame, at, part| frame.read(at, &mut into[part]));
+    }
+
+    /// Copies from the buffer at `offset` to the begin of `into`, which need not be initialised: as
+    /// many bytes as are in one frame. Returns them.
+    ///
+    /// # Panics
+    /// If `offset` is not within [`PinnedBuffer::len`].
+    pub fn read_into<'a>(&self, offset: usize, into: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+        assert!(offset < self.len(), "{offset} in a pinned buffer of {}", self.len());
+        let at = usize::from(self.offset) + offset;
+        let frame = self.frames[at / FRAME_BYTES].as_ref().expect("pinned bytes have frames");
+        let part = (FRAME_BYTES - at % FRAME_BYTES).min(self.len() - offset).min(into.len());
+        frame.read_into(at % FRAME_BYTES, &mut into[..part])
     }
 
     /// Calls `visit(frame, offset in it, range of the copy)` for the parts of a copy.

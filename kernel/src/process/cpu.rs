@@ -168,8 +168,14 @@ impl VirtualCpu {
     /// What a thread has, unless it is a worker of a native program.
     #[inline]
     pub fn as_thread(&self) -> Option<&Thread> {
+        self.as_thread_if(self.process.personality.is_native())
+    }
+
+    /// As [`Self::as_thread`], of a process that is native or not.
+    #[inline]
+    pub(super) fn as_thread_if(&self, is_native: bool) -> Option<&Thread> {
         // Without a branch between them: each native system call asks several times.
-        let is_thread = (self.index >= MAX_CPUS) | !self.process.personality.is_native();
+        let is_thread = (self.index >= MAX_CPUS) | !is_native;
         is_thread.then_some(&self.thread)
     }
 

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::*;
 use cops_abi::Priority;
 use cops_abi::page::MAX_CPUS;
 
-use super::{Process, VirtualCpu};
+use super::{Process, Thread, VirtualCpu};
 
 impl Process {
     /// Sets the ceiling; the caller has checked that this is allowed.
@@ -52,11 +52,19 @@ impl Process {
     /// The urgency of `cpu`: the most urgent of what it runs and what it could run, or the level of
     /// a thread. A hint that affects only the order.
     pub fn urgency(&self, cpu: &VirtualCpu) -> Priority {
-        self.most_urgent_for(cpu, self.waiting_levels())
+        match cpu.as_thread() {
+            Some(thread) => self.ceiling.cap(thread.priority()),
+            None => self.most_urgent_for(cpu, None, self.waiting_levels()),
+        }
     }
 
-    fn most_urgent_for(&self, cpu: &VirtualCpu, waiting: u64) -> Priority {
-        if let Some(thread) = cpu.as_thread() {
+    fn most_urgent_for(
+        &self,
+        cpu: &VirtualCpu,
+        as_thread: Option<&Thread>,
+        waiting: u64,
+    ) -> Priority {
+        if let Some(thread) = as_thread {
             return self.ceiling.cap(thread.priority());
         }
         let current = self.page.workers[cpu.index % MAX_CPUS].current_priority();
@@ -70,8 +78,10 @@ impl Process {
     /// Called at every kernel entry of the process. The system bitmap is updated if the most urgent
     /// level has changed; [`publish`](Self::publish) updates the rest of it with each slice.
     pub fn refresh_priority(&self, cpu: &VirtualCpu) -> Priority {
-        let waiting = self.waiting_levels();
-        let priority = self.most_urgent_for(cpu, waiting);
+        // Only native programs have coroutines.
+        let is_native = self.personality.is_native();
+        let waiting = if is_native { self.waiting_levels() } else { 0 };
+        let priority = self.most_urgent_for(cpu, cpu.as_thread_if(is_native), waiting);
         cpu.entity.set_priority(priority);
         let published = waiting | priority.bit();
         let before = Priority::most_urgent_in(self.published.levels());

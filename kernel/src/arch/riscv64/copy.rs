@@ -15,11 +15,11 @@ use core::arch::asm;
 /// reference promises that the destination does not change.
 pub unsafe fn copy_shared(destination: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the loads access only the `length` bytes at the source and the stores only the
-    // `length` bytes at the destination: the loop copies 32 while as many are left, and below it
+    // `length` bytes at the destination: the loop copies 64 while as many are left, and below it
     // each set bit of the rest copies as many bytes as the bit is worth.
     unsafe {
         asm!(
-            "li    {t0}, 32",
+            "li    {t0}, 64",
             "bltu  {n}, {t0}, 2f",
             "1: ld {t1}, 0({s})",
             "ld    {t2}, 8({s})",
@@ -29,11 +29,31 @@ pub unsafe fn copy_shared(destination: *mut u8, source: *const u8, length: usize
             "ld    {t2}, 24({s})",
             "sd    {t1}, 16({d})",
             "sd    {t2}, 24({d})",
+            "ld    {t1}, 32({s})",
+            "ld    {t2}, 40({s})",
+            "sd    {t1}, 32({d})",
+            "sd    {t2}, 40({d})",
+            "ld    {t1}, 48({s})",
+            "ld    {t2}, 56({s})",
+            "sd    {t1}, 48({d})",
+            "sd    {t2}, 56({d})",
+            "addi  {s}, {s}, 64",
+            "addi  {d}, {d}, 64",
+            "addi  {n}, {n}, -64",
+            "bgeu  {n}, {t0}, 1b",
+            "2: andi {t0}, {n}, 32",
+            "beqz  {t0}, 8f",
+            "ld    {t1}, 0({s})",
+            "ld    {t2}, 8({s})",
+            "sd    {t1}, 0({d})",
+            "sd    {t2}, 8({d})",
+            "ld    {t1}, 16({s})",
+            "ld    {t2}, 24({s})",
+            "sd    {t1}, 16({d})",
+            "sd    {t2}, 24({d})",
             "addi  {s}, {s}, 32",
             "addi  {d}, {d}, 32",
-            "addi  {n}, {n}, -32",
-            "bgeu  {n}, {t0}, 1b",
-            "2: andi {t0}, {n}, 16",
+            "8: andi {t0}, {n}, 16",
             "beqz  {t0}, 3f",
             "ld    {t1}, 0({s})",
             "ld    {t2}, 8({s})",

@@ -10,7 +10,7 @@ use crate::qemu::console::{Ending, Transcript, follow};
 use crate::qemu::machine::Machine;
 
 /// Time limit of one run of xtask; a boot takes about a second.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 type Check = fn(&Captured) -> Vec<String>;
 

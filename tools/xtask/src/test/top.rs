@@ -13,7 +13,7 @@ use crate::interrupt;
 use crate::process::{Captured, capture};
 
 /// Time limit of one call of `./cops top`, which takes a second by itself.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 const STATUS_FAILED: i32 = crate::error::STATUS_FAILED as i32;
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
