@@ -1,6 +1,6 @@
 //! Open files: one enum of objects, with one way to attempt an operation and one way to wait.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
@@ -11,6 +11,7 @@ use spin::Mutex;
 use super::device;
 use super::epoll::Epoll;
 use super::event::EventCounter;
+use super::file_locks;
 use super::node::{self, Attempt, Device, Listed, NodeRef};
 use super::pair::Paired;
 use super::pipe::{PipeReader, PipeWriter};
@@ -32,6 +33,8 @@ pub struct File {
     pub number: u64,
     /// Access mode and status flags, as `fcntl` shows them.
     status: AtomicU32,
+    /// Whether it may have locks, which are released when it is closed.
+    has_locks: AtomicBool,
 }
 
 /// What can be open.
@@ -78,7 +81,8 @@ impl File {
         // Not its address, of which programs learn nothing.
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Relaxed) + 1;
-        Self { object, number, status: AtomicU32::new(flags & (open::ACCESS_MODE | open::STATUS)) }
+        let status = AtomicU32::new(flags & (open::ACCESS_MODE | open::STATUS));
+        Self { object, number, status, has_locks: AtomicBool::new(false) }
     }
 
     /// Standard input, output and error.
@@ -127,6 +131,11 @@ impl File {
             Object::Served(served) => Ok(served.node()),
             _ => Err(Errno::EINVAL),
         }
+    }
+
+    /// It gets a lock, which is released when it is closed.
+    pub fn is_locked(&self) {
+        self.has_locks.store(true, Relaxed);
     }
 
     /// Whether it is open for reading.
@@ -474,6 +483,14 @@ impl File {
                 Some(listed)
             }
             _ => Some(Err(Errno::ENOTDIR)),
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if *self.has_locks.get_mut() {
+            file_locks::release_of_file(self);
         }
     }
 }

@@ -7,6 +7,7 @@ mod device;
 mod epoll;
 mod event;
 mod file;
+pub mod file_locks;
 mod image;
 mod memory;
 mod mounts;

@@ -2,6 +2,7 @@
 //! differ from the native ones. All others are the native calls (decision 27).
 #![forbid(unsafe_code)]
 
+mod locks;
 mod memory;
 mod priority;
 mod signals;
@@ -196,6 +197,12 @@ fn dispatch(
         native::WRITE => transfer::write(cpu, frame, &args)?,
         native::PREAD64 => transfer::transfer_at(cpu, frame, &args, Waiting::ToRead)?,
         native::PWRITE64 => transfer::transfer_at(cpu, frame, &args, Waiting::ToWrite)?,
+
+        number::FLOCK => locks::lock_whole(cpu, frame, &args)?,
+        native::FCNTL => match locks::lock_range(cpu, frame, &args)? {
+            Some(reply) => reply,
+            None => return super::dispatch(cpu, frame, context),
+        },
 
         native::PPOLL | native::PSELECT6 | native::EPOLL_PWAIT => {
             let mask = signals::mask_of_wait(process, frame.number, &args)?;

@@ -51,7 +51,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 36] = [
+const TESTS: [Test; 37] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -86,6 +86,15 @@ const TESTS: [Test; 36] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "transfers are in order",
+        message: "",
+    },
+    Test {
+        name: "locks: flock, ranges, deadlocks, many of all",
+        program: "locks",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "locks are in order",
         message: "",
     },
     Test {
@@ -372,8 +381,18 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 9] =
-    ["memory", "mapping", "threads", "hostile", "exec", "watchers", "jobs", "procfs", "transfers"];
+const MEASURED: [&str; 10] = [
+    "memory",
+    "mapping",
+    "threads",
+    "hostile",
+    "exec",
+    "watchers",
+    "jobs",
+    "procfs",
+    "transfers",
+    "locks",
+];
 
 /// Runs a program on one hart with counted instructions, while the kernel measures itself. Returns
 /// the portions that are too long.
