@@ -15,6 +15,12 @@ numbers! {
     FLOCK = 32;
     /// `sendfile(out, in, *mut offset, count)`: always `ENOSYS`; programs copy instead.
     SENDFILE = 71;
+    /// `timerfd_create(clock, flags) -> fd`.
+    TIMERFD_CREATE = 85;
+    /// `timerfd_settime(fd, flags, *const itimerspec, *mut itimerspec or 0)`: see [`timer_file`].
+    TIMERFD_SETTIME = 86;
+    /// `timerfd_gettime(fd, *mut itimerspec)`.
+    TIMERFD_GETTIME = 87;
     /// `waitid(which, id, *mut siginfo or 0, options, *mut rusage or 0)`. Can wait.
     WAITID = 95;
     /// `set_tid_address(address) -> thread`: the word at `address` becomes 0 when the thread ends.
@@ -226,6 +232,14 @@ pub mod file_lock {
             }
         }
     }
+}
+
+/// Flags of [`TIMERFD_SETTIME`].
+pub mod timer_file {
+    /// The first expiration is at a time of the clock.
+    pub const ABSOLUTE: usize = 1;
+    /// Has no effect: the clock is never set.
+    pub const CANCEL_ON_SET: usize = 2;
 }
 
 /// Flags of [`MSYNC`].

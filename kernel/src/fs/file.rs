@@ -16,6 +16,7 @@ use super::node::{self, Attempt, Device, Listed, NodeRef};
 use super::pair::Paired;
 use super::pipe::{PipeReader, PipeWriter};
 use super::served::{Ask, FileServer, ServedFile};
+use super::timer_file::TimerFile;
 use crate::disk::{Disk, DiskTransfer, Work, disk};
 use crate::drivers::console::{self, Channel};
 use crate::mm::PinnedBuffer;
@@ -69,6 +70,8 @@ pub enum Object {
     Paired(Paired),
     /// A counter, as `eventfd2` makes it.
     Event(EventCounter),
+    /// A timer, as `timerfd_create` makes it.
+    Timer(TimerFile),
     /// An epoll instance.
     Epoll(Epoll),
     /// The disk, with the position of the next read or write.
@@ -179,7 +182,7 @@ impl File {
             Object::PipeReader(_) | Object::PipeWriter(_) => (mode::PIPE, 0o600),
             Object::Socket(_) | Object::Datagrams(_) | Object::Paired(_) => (mode::SOCKET, 0o777),
             // As on Linux, it has no type.
-            Object::Event(_) | Object::Epoll(_) => (0, 0o600),
+            Object::Event(_) | Object::Timer(_) | Object::Epoll(_) => (0, 0o600),
             Object::Disk { .. } => {
                 let size = disk().map_or(0, Disk::bytes);
                 return Some(Ok(Status { size, ..Status::new(mode::BLOCK_DEVICE, 0o600) }));
@@ -313,6 +316,7 @@ impl File {
             Object::Node { .. } | Object::Device { .. } => self.read_node(buffer),
             Object::Paired(paired) => paired.attempt_read(buffer),
             Object::Event(counter) => counter.attempt_read(buffer),
+            Object::Timer(timer) => timer.attempt_read(buffer),
             Object::Epoll(_) => Some(Err(Errno::EINVAL)),
             Object::FileServer(server) => server.attempt_read(buffer),
             // Console input is read by a `ConsoleRead`, the disk by a `DiskTransfer`, and what a
@@ -331,7 +335,7 @@ impl File {
             Object::Node { .. } | Object::Device { .. } => self.write_node(buffer),
             Object::Paired(paired) => paired.attempt_write(buffer),
             Object::Event(counter) => counter.attempt_write(buffer),
-            Object::Epoll(_) => Some(Err(Errno::EINVAL)),
+            Object::Timer(_) | Object::Epoll(_) => Some(Err(Errno::EINVAL)),
             Object::FileServer(server) => Some(server.write(buffer)),
             _ => Some(Err(Errno::EBADF)),
         }
@@ -410,6 +414,7 @@ impl File {
             }
             Object::Paired(paired) => Some(paired.queue(waiting)),
             Object::Event(counter) => Some((counter.queue(waiting), counter.may_be_ready(waiting))),
+            Object::Timer(timer) => Some((timer.queue(), timer.readiness() != 0)),
             Object::FileServer(server) => Some(server.queue()),
             Object::Node { .. }
             | Object::Served(_)

@@ -20,6 +20,7 @@ mod served;
 mod shared_memory;
 mod table;
 pub mod terminal;
+mod timer_file;
 
 pub use contents::{SWEEPER, sweep_some};
 pub use epoll::Epoll;
@@ -36,5 +37,6 @@ pub use pipe::{ATOMIC_BYTES as PIPE_ATOMIC_BYTES, pipe};
 pub use proc::{Bytes, Destination, Facts, Found, Subject, path_of, set_facts};
 pub use served::{Ask, ServedTransfer};
 pub use shared_memory::SharedMemory;
-pub use table::{Descriptor, FileTable};
+pub use table::{Descriptor, FileTable, TIMER_BYTES};
 pub use terminal::{ConsoleRead, TERMINAL};
+pub use timer_file::{TimerFile, TimerSetting};

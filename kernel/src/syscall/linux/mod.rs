@@ -8,6 +8,7 @@ mod priority;
 mod signals;
 mod socket;
 mod system;
+mod timers;
 mod transfer;
 
 use alloc::sync::Arc;
@@ -97,6 +98,9 @@ fn dispatch(
             system::time_of_day(process, args.optional_structure(0, 16)?).into()
         }
 
+        number::TIMERFD_CREATE => timers::create(process, &args).into(),
+        number::TIMERFD_SETTIME => timers::set(cpu, &args).into(),
+        number::TIMERFD_GETTIME => timers::get(process, &args).into(),
         number::GETITIMER => system::alarm(process, &args).into(),
         number::SETITIMER => system::set_alarm(cpu, &args).into(),
 

@@ -51,7 +51,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 37] = [
+const TESTS: [Test; 38] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -95,6 +95,15 @@ const TESTS: [Test; 37] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "locks are in order",
+        message: "",
+    },
+    Test {
+        name: "timers: timerfd with read, poll and epoll",
+        program: "timers",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "timers are in order",
         message: "",
     },
     Test {
@@ -381,7 +390,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 10] = [
+const MEASURED: [&str; 11] = [
     "memory",
     "mapping",
     "threads",
@@ -392,6 +401,7 @@ const MEASURED: [&str; 10] = [
     "procfs",
     "transfers",
     "locks",
+    "timers",
 ];
 
 /// Runs a program on one hart with counted instructions, while the kernel measures itself. Returns
