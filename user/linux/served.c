@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
@@ -53,6 +54,38 @@ static void contents(void) {
     FAILS(execv("/disk/data", arguments), EACCES);
     CHECK(unlink("/disk/data") == 0);
     FAILS(stat("/disk/data", &status), ENOENT);
+}
+
+/* Two opens are one file: a lock of one is in the way of the other. */
+static void locks(void) {
+    int fd = open("/disk/locked", O_CREAT | O_RDWR, 0644), other = open("/disk/locked", O_RDWR);
+    CHECK(fd >= 0 && other >= 0 && write(fd, "0123456789", 10) == 10);
+    CHECK(flock(fd, LOCK_EX) == 0);
+    FAILS(flock(other, LOCK_SH | LOCK_NB), EAGAIN);
+    CHECK(flock(fd, LOCK_UN) == 0 && flock(other, LOCK_EX | LOCK_NB) == 0);
+    /* The size of the file, which the server knows, and the position. */
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -4, .l_len = 0};
+    CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+    lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_CUR, .l_start = 1, .l_len = -2};
+    CHECK(lseek(fd, 3, SEEK_SET) == 3 && fcntl(fd, F_OFD_GETLK, &lock) == 0);
+    CHECK(lock.l_type == F_UNLCK);
+    pid_t child = fork();
+    if (child == 0) {
+        lock = (struct flock){.l_type = F_RDLCK, .l_whence = SEEK_END, .l_start = -10};
+        int own = open("/disk/locked", O_RDWR);
+        _exit(fcntl(own, F_GETLK, &lock) != 0 || lock.l_pid != getppid() || lock.l_start != 6 ||
+              lock.l_len != 0 || fcntl(own, F_SETLK, &lock) != -1 || errno != EAGAIN);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(close(other) == 0);
+    child = fork();
+    if (child == 0) {
+        lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -10};
+        _exit(fcntl(fd, F_SETLKW, &lock) != 0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(close(fd) == 0 && unlink("/disk/locked") == 0);
 }
 
 static void lines(void) {
@@ -148,6 +181,7 @@ static void *work(void *argument) {
 
 int main(void) {
     contents();
+    locks();
     lines();
     names();
     shared_position();

@@ -64,6 +64,7 @@ errors! {
     ERANGE = 34, "result too large";
     EDEADLK = 35, "it would wait for itself";
     ENAMETOOLONG = 36, "name too long";
+    ENOLCK = 37, "no more file locks";
     ENOSYS = 38, "no such system call";
     ENOTEMPTY = 39, "directory not empty";
     ELOOP = 40, "too many symbolic links";

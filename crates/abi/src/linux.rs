@@ -11,8 +11,16 @@ macro_rules! numbers {
 }
 
 numbers! {
+    /// `flock(fd, operation)`: see [`file_lock::whole`]. Can wait.
+    FLOCK = 32;
     /// `sendfile(out, in, *mut offset, count)`: always `ENOSYS`; programs copy instead.
     SENDFILE = 71;
+    /// `timerfd_create(clock, flags) -> fd`.
+    TIMERFD_CREATE = 85;
+    /// `timerfd_settime(fd, flags, *const itimerspec, *mut itimerspec or 0)`: see [`timer_file`].
+    TIMERFD_SETTIME = 86;
+    /// `timerfd_gettime(fd, *mut itimerspec)`.
+    TIMERFD_GETTIME = 87;
     /// `waitid(which, id, *mut siginfo or 0, options, *mut rusage or 0)`. Can wait.
     WAITID = 95;
     /// `set_tid_address(address) -> thread`: the word at `address` becomes 0 when the thread ends.
@@ -133,6 +141,105 @@ numbers! {
     PRLIMIT64 = 261;
     /// `rseq(...)`: always `ENOSYS`; libraries ask at each start.
     RSEQ = 293;
+}
+
+/// Locks of ranges of files: commands of [`FCNTL`](crate::syscall::FCNTL), and their structure.
+pub mod file_lock {
+    /// Stores what is in the way of a lock of the process.
+    pub const GET: usize = 5;
+    /// Takes or gives back a lock of the process; `EAGAIN` if it is not free.
+    pub const SET: usize = 6;
+    /// As [`SET`], but waits.
+    pub const SET_AND_WAIT: usize = 7;
+    /// As [`GET`], of the open file.
+    pub const GET_OF_FILE: usize = 36;
+    /// As [`SET`], of the open file.
+    pub const SET_OF_FILE: usize = 37;
+    /// As [`SET_OF_FILE`], but waits.
+    pub const SET_OF_FILE_AND_WAIT: usize = 38;
+
+    /// A lock that others can have too.
+    pub const READ: u16 = 0;
+    /// A lock that only one owner can have.
+    pub const WRITE: u16 = 1;
+    /// No lock.
+    pub const UNLOCK: u16 = 2;
+
+    /// The start counts from the beginning of the file.
+    pub const FROM_START: u16 = 0;
+    /// The start counts from the position.
+    pub const FROM_POSITION: u16 = 1;
+    /// The start counts from the end.
+    pub const FROM_END: u16 = 2;
+
+    /// Operations of [`FLOCK`](super::FLOCK).
+    pub mod whole {
+        /// A lock that others can have too.
+        pub const SHARED: usize = 1;
+        /// A lock that only one open file can have.
+        pub const EXCLUSIVE: usize = 2;
+        /// `EAGAIN` rather than wait.
+        pub const NON_BLOCKING: usize = 4;
+        /// Gives the lock back.
+        pub const UNLOCK: usize = 8;
+    }
+
+    /// `struct flock`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct FileLock {
+        /// [`READ`], [`WRITE`] or [`UNLOCK`].
+        pub kind: u16,
+        /// Where the start counts from.
+        pub whence: u16,
+        /// The start.
+        pub start: i64,
+        /// Number of bytes; 0: all from the start on; negative: those before.
+        pub length: i64,
+        /// The owner, in the answer of [`GET`]; -1 for an open file.
+        pub process: i32,
+    }
+
+    impl FileLock {
+        /// Size of the structure.
+        pub const BYTES: usize = 32;
+
+        /// The structure in memory.
+        #[must_use]
+        pub fn to_bytes(self) -> [u8; Self::BYTES] {
+            let mut bytes = [0; Self::BYTES];
+            bytes[0..2].copy_from_slice(&self.kind.to_le_bytes());
+            bytes[2..4].copy_from_slice(&self.whence.to_le_bytes());
+            bytes[8..16].copy_from_slice(&self.start.to_le_bytes());
+            bytes[16..24].copy_from_slice(&self.length.to_le_bytes());
+            bytes[24..28].copy_from_slice(&self.process.to_le_bytes());
+            bytes
+        }
+
+        /// Reads the structure.
+        #[must_use]
+        pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+            let [kind, start, length, owner] = *bytes.as_chunks::<8>().0 else {
+                unreachable!("it has four words")
+            };
+            let [kind_low, kind_high, whence_low, whence_high, ..] = kind;
+            let [a, b, c, d, ..] = owner;
+            Self {
+                kind: u16::from_le_bytes([kind_low, kind_high]),
+                whence: u16::from_le_bytes([whence_low, whence_high]),
+                start: i64::from_le_bytes(start),
+                length: i64::from_le_bytes(length),
+                process: i32::from_le_bytes([a, b, c, d]),
+            }
+        }
+    }
+}
+
+/// Flags of [`TIMERFD_SETTIME`].
+pub mod timer_file {
+    /// The first expiration is at a time of the clock.
+    pub const ABSOLUTE: usize = 1;
+    /// Has no effect: the clock is never set.
+    pub const CANCEL_ON_SET: usize = 2;
 }
 
 /// Flags of [`MSYNC`].

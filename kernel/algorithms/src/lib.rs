@@ -18,6 +18,8 @@ pub mod cpu_state;
 pub mod deadlines;
 pub mod device_tree;
 pub mod dirent;
+pub mod expirations;
+pub mod file_locks;
 pub mod fixed_list;
 pub mod frame_cache;
 pub mod futex;

@@ -27,6 +27,7 @@
 mod cell;
 mod child;
 mod epoll;
+mod file_lock;
 mod futex;
 mod lock;
 mod long;
@@ -39,6 +40,7 @@ mod transfer;
 
 pub use child::{ChildWait, INFORMATION_BYTES, USAGE_BYTES, usage_of};
 pub use epoll::EpollWait;
+pub use file_lock::{FileLockCall, LockAction, Part};
 pub use futex::FutexWait;
 pub use lock::LockWait;
 pub use long::{LongRequest, LongTransfer};

@@ -18,6 +18,7 @@ use cops_fallible::{OutOfMemory, try_arc};
 
 use super::child::ChildWait;
 use super::epoll::EpollWait;
+use super::file_lock::FileLockCall;
 use super::futex::FutexWait;
 use super::lock::LockWait;
 use super::long::LongTransfer;
@@ -76,6 +77,8 @@ pub enum Operation {
     Futex(Box<FutexWait>),
     /// Wait for a lock with priority inheritance.
     Lock(Box<LockWait>),
+    /// Take, give back or look at a lock of a file.
+    FileLock(Box<FileLockCall>),
     /// Wait for news of children.
     WaitChild(Box<ChildWait>),
     /// Read, write or flush the disk.
@@ -117,6 +120,7 @@ impl Operation {
             Operation::Poll(_) => 10,
             Operation::Epoll(_) => 11,
             Operation::Turn { .. } => 12,
+            Operation::FileLock(_) => 14,
         }
     }
 
@@ -178,6 +182,7 @@ impl Operation {
             }
             Operation::Futex(wait) => wait.attempt(process),
             Operation::Lock(wait) => wait.attempt(process),
+            Operation::FileLock(call) => call.attempt(process),
             Operation::WaitChild(wait) => wait.attempt(process),
             Operation::Disk(transfer) => transfer.attempt(),
             Operation::Poll(call) => call.attempt(process),
@@ -211,6 +216,7 @@ impl Operation {
             }
             Operation::Futex(wait) => return wait.insert_waiter(process, waiter),
             Operation::Lock(wait) => return wait.insert_waiter(process, waiter),
+            Operation::FileLock(call) => return call.insert_waiter(waiter),
             Operation::Long(transfer) => return transfer.insert_waiter(process, waiter),
             Operation::Poll(call) => return call.insert_waiter(process, waiter),
             Operation::Epoll(wait) => return wait.insert_waiter(process, waiter),
@@ -245,6 +251,7 @@ impl Operation {
             Operation::Long(transfer) => transfer.waits_for_another_event(),
             Operation::Served(transfer) => transfer.is_unsent(),
             Operation::Disk(transfer) => transfer.is_without_waiter(),
+            Operation::FileLock(call) => call.waits_for_another_event(),
             _ => false,
         }
     }
@@ -265,6 +272,7 @@ impl Operation {
             (Operation::WaitChild(_), _) => process.child_ended.remove(cell.number(), must_pass_on),
             (Operation::Futex(wait), _) => wait.remove_waiter(process, must_pass_on),
             (Operation::Lock(wait), _) => wait.remove_waiter(process, must_pass_on),
+            (Operation::FileLock(call), _) => call.remove_waiter(cell.number(), must_pass_on),
             (Operation::Epoll(wait), _) => wait.remove_waiter(cell.number(), must_pass_on),
             (Operation::ReadConsole { read }, _) => read.remove_waiter(cell.number()),
             (_, Some((file, waiting))) => file.remove_waiter(waiting, cell.number(), must_pass_on),
@@ -297,6 +305,7 @@ impl Operation {
             (Operation::WaitChild(_), _) => process.child_ended.pass_on(cell.number()),
             (Operation::ReadConsole { read }, _) => read.pass_on(cell.number()),
             (Operation::Disk(transfer), _) => return transfer.pass_on(cell.number()),
+            (Operation::FileLock(call), _) => call.pass_on(cell.number()),
             // It attempts again, and gives its request the new priority.
             (Operation::Path(_), _) => {}
             (Operation::Served(transfer), _) => transfer.pass_on(cell.number()),
@@ -341,6 +350,7 @@ impl Operation {
             | Operation::WaitChild(_)
             | Operation::Futex(_)
             | Operation::Lock(_)
+            | Operation::FileLock(_)
             | Operation::Poll(_)
             | Operation::Epoll(_)
             | Operation::Disk(_)

@@ -12,7 +12,7 @@ use cops_algorithms::pages::{PAGES_MAX, Pages};
 use cops_fallible::try_box;
 use spin::Mutex;
 
-use super::served;
+use super::{file_locks, served};
 use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::{self, Charge, Family};
 use crate::mm::{self, FaultError, Frame, PinnedBuffer};
@@ -272,10 +272,11 @@ pub fn sweep(mut contents: Box<Contents>) {
     SWEEPER.wake();
 }
 
-/// Frees some pages, and some messages for servers that are gone. Returns whether there is more.
+/// Frees some pages, some messages for servers that are gone, and some locks. Returns whether there
+/// is more.
 pub fn sweep_some() -> bool {
-    let has_messages = served::sweep_some();
-    sweep_pages() || has_messages
+    let has_more = served::sweep_some() | file_locks::sweep_some();
+    sweep_pages() || has_more
 }
 
 /// Frees some pages. Returns whether there is more.

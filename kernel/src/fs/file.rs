@@ -1,6 +1,6 @@
 //! Open files: one enum of objects, with one way to attempt an operation and one way to wait.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
@@ -11,10 +11,12 @@ use spin::Mutex;
 use super::device;
 use super::epoll::Epoll;
 use super::event::EventCounter;
+use super::file_locks;
 use super::node::{self, Attempt, Device, Listed, NodeRef};
 use super::pair::Paired;
 use super::pipe::{PipeReader, PipeWriter};
 use super::served::{Ask, FileServer, ServedFile};
+use super::timer_file::TimerFile;
 use crate::disk::{Disk, DiskTransfer, Work, disk};
 use crate::drivers::console::{self, Channel};
 use crate::mm::PinnedBuffer;
@@ -32,6 +34,8 @@ pub struct File {
     pub number: u64,
     /// Access mode and status flags, as `fcntl` shows them.
     status: AtomicU32,
+    /// Whether it may have locks, which are released when it is closed.
+    has_locks: AtomicBool,
 }
 
 /// What can be open.
@@ -66,6 +70,8 @@ pub enum Object {
     Paired(Paired),
     /// A counter, as `eventfd2` makes it.
     Event(EventCounter),
+    /// A timer, as `timerfd_create` makes it.
+    Timer(TimerFile),
     /// An epoll instance.
     Epoll(Epoll),
     /// The disk, with the position of the next read or write.
@@ -78,7 +84,8 @@ impl File {
         // Not its address, of which programs learn nothing.
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Relaxed) + 1;
-        Self { object, number, status: AtomicU32::new(flags & (open::ACCESS_MODE | open::STATUS)) }
+        let status = AtomicU32::new(flags & (open::ACCESS_MODE | open::STATUS));
+        Self { object, number, status, has_locks: AtomicBool::new(false) }
     }
 
     /// Standard input, output and error.
@@ -129,6 +136,11 @@ impl File {
         }
     }
 
+    /// It gets a lock, which is released when it is closed.
+    pub fn is_locked(&self) {
+        self.has_locks.store(true, Relaxed);
+    }
+
     /// Whether it is open for reading.
     pub fn is_readable(&self) -> bool {
         self.flags() & open::ACCESS_MODE != open::WRITE_ONLY
@@ -170,7 +182,7 @@ impl File {
             Object::PipeReader(_) | Object::PipeWriter(_) => (mode::PIPE, 0o600),
             Object::Socket(_) | Object::Datagrams(_) | Object::Paired(_) => (mode::SOCKET, 0o777),
             // As on Linux, it has no type.
-            Object::Event(_) | Object::Epoll(_) => (0, 0o600),
+            Object::Event(_) | Object::Timer(_) | Object::Epoll(_) => (0, 0o600),
             Object::Disk { .. } => {
                 let size = disk().map_or(0, Disk::bytes);
                 return Some(Ok(Status { size, ..Status::new(mode::BLOCK_DEVICE, 0o600) }));
@@ -304,6 +316,7 @@ impl File {
             Object::Node { .. } | Object::Device { .. } => self.read_node(buffer),
             Object::Paired(paired) => paired.attempt_read(buffer),
             Object::Event(counter) => counter.attempt_read(buffer),
+            Object::Timer(timer) => timer.attempt_read(buffer),
             Object::Epoll(_) => Some(Err(Errno::EINVAL)),
             Object::FileServer(server) => server.attempt_read(buffer),
             // Console input is read by a `ConsoleRead`, the disk by a `DiskTransfer`, and what a
@@ -322,7 +335,7 @@ impl File {
             Object::Node { .. } | Object::Device { .. } => self.write_node(buffer),
             Object::Paired(paired) => paired.attempt_write(buffer),
             Object::Event(counter) => counter.attempt_write(buffer),
-            Object::Epoll(_) => Some(Err(Errno::EINVAL)),
+            Object::Timer(_) | Object::Epoll(_) => Some(Err(Errno::EINVAL)),
             Object::FileServer(server) => Some(server.write(buffer)),
             _ => Some(Err(Errno::EBADF)),
         }
@@ -401,6 +414,7 @@ impl File {
             }
             Object::Paired(paired) => Some(paired.queue(waiting)),
             Object::Event(counter) => Some((counter.queue(waiting), counter.may_be_ready(waiting))),
+            Object::Timer(timer) => Some((timer.queue(), timer.readiness() != 0)),
             Object::FileServer(server) => Some(server.queue()),
             Object::Node { .. }
             | Object::Served(_)
@@ -474,6 +488,14 @@ impl File {
                 Some(listed)
             }
             _ => Some(Err(Errno::ENOTDIR)),
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if *self.has_locks.get_mut() {
+            file_locks::release_of_file(self);
         }
     }
 }

@@ -24,6 +24,7 @@ impl File {
             Object::PipeWriter(pipe) => pipe.readiness(),
             Object::Paired(paired) => paired.readiness(),
             Object::Event(counter) => counter.readiness(),
+            Object::Timer(timer) => timer.readiness(),
             Object::Epoll(instance) => bits_if(instance.has_ready(party), READABLE),
             Object::ConsoleInput => bits_if(terminal::is_ready(party), READABLE),
             Object::ConsoleOutput | Object::ConsoleError => {
@@ -67,6 +68,7 @@ impl File {
             Object::Event(counter) => {
                 [Waiting::ToRead, Waiting::ToWrite].map(|waiting| Some(counter.queue(waiting)))
             }
+            Object::Timer(timer) => [Some(timer.queue()), None],
             Object::Epoll(instance) => [Some(instance.queue()), None],
             Object::ConsoleInput => [Some(terminal::changes()), None],
             Object::ConsoleOutput | Object::ConsoleError => [None, Some(&CONSOLE_WRITERS)],

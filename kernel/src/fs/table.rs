@@ -64,12 +64,16 @@ const DATAGRAMS_BYTES: u64 = 40 << 10;
 /// Additional memory for one of a pair of sockets: a pipe.
 const PAIRED_BYTES: u64 = 1024;
 
+/// Additional memory for a timer, with what is left of a process that has set it and has ended.
+pub const TIMER_BYTES: u64 = 4096;
+
 /// Memory for the file of a descriptor in addition to [`DESCRIPTOR_BYTES`].
 fn extra(file: &File) -> Option<Amounts> {
     let bytes = match file.object {
         Object::Socket(_) => SOCKET_BYTES,
         Object::Datagrams(_) => DATAGRAMS_BYTES,
         Object::Paired(_) => PAIRED_BYTES,
+        Object::Timer(_) => TIMER_BYTES,
         _ => return None,
     };
     Some(Amounts::of(Kind::Memory, bytes))

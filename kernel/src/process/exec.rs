@@ -130,13 +130,12 @@ impl Executing {
             Stage::Closing(new, ready) => {
                 for _ in 0..PORTION_FILES {
                     let file = process.files.lock().pop_close_on_exec();
-                    if file.is_none() {
+                    let Some(file) = file else {
                         let Ready { start, program, personality, successor } = ready;
                         process.replace_program(&new.space, program, personality);
                         return Ok(Some(process.begin_program(cpu, &start, successor)));
-                    }
-                    // Without the table's lock: closing a file wakes waiting calls.
-                    drop(file);
+                    };
+                    process.close(file);
                 }
                 Stage::Closing(new, ready)
             }

@@ -74,7 +74,7 @@ use cops_fallible::map::Spare;
 use cops_fallible::{try_arc, try_box};
 use spin::Mutex;
 
-use crate::fs::FileTable;
+use crate::fs::{File, FileTable, file_locks};
 use crate::mm::quota::{self, Family};
 use crate::mm::{AddressSpace, Frame, Rights, SharedFrame};
 use crate::sched::timer::Payer;
@@ -107,6 +107,8 @@ pub struct Process {
     pub space: AddressSpace,
     /// Its open files.
     pub files: Mutex<FileTable>,
+    /// Whether it may have locks of files, which are released when it closes the files.
+    pub has_file_locks: AtomicBool,
     /// Woken when a child has ended.
     pub child_ended: WaitQueue,
     /// Coroutine calls in flight, including those with results for which the ring had no room.
@@ -255,6 +257,7 @@ impl Process {
             personality,
             space,
             files: Mutex::new(files),
+            has_file_locks: AtomicBool::new(false),
             child_ended: WaitQueue::new(),
             calls_in_flight: CallsInFlight::new(family),
             ceiling: Ceiling::new(ceiling),
@@ -300,6 +303,16 @@ impl Process {
     /// What counts for its use of the terminal.
     pub fn party(&self) -> Party {
         Party { session: self.session.load(Relaxed), group: self.group.load(Relaxed) }
+    }
+
+    /// It has closed a descriptor of `file`, which is not in its table any more: drops the file,
+    /// and releases what the process has locked of it.
+    ///
+    /// Without the table's lock: closing a file wakes waiting calls.
+    pub fn close(&self, file: Arc<File>) {
+        if self.has_file_locks.load(Relaxed) {
+            file_locks::release_of_process(&file, self.id);
+        }
     }
 
     /// The name of its program, for messages.

@@ -261,8 +261,9 @@ async fn end(process: Arc<Process>, portions: &mut Portions) -> WaitStatus {
         portions.let_others().await;
     }
     while let Some(file) = process.next_file() {
-        // Closing a file has effects such as waking other processes.
-        drop(file);
+        if let Some(file) = file {
+            process.close(file);
+        }
         portions.let_others().await;
     }
     loop {

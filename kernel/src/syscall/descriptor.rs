@@ -35,8 +35,9 @@ pub fn duplicate_at(
     let file = files.get(from)?;
     let before = files.insert_at(to, file, closes)?;
     drop(files);
-    // Without the table's lock: closing a socket or a pipe wakes waiting calls.
-    drop(before);
+    if let Some(before) = before {
+        process.close(before);
+    }
     Ok(to.0)
 }
 

@@ -26,8 +26,7 @@ pub const PIPE_FLAGS: usize = (open::CLOSE_ON_EXEC | open::NON_BLOCKING) as usiz
 /// `close(fd)`.
 pub fn close(process: &Process, file: Descriptor) -> CallResult {
     let file = process.files.lock().remove(file)?;
-    // Without the table's lock: closing a socket or a pipe wakes waiting calls.
-    drop(file);
+    process.close(file);
     Ok(0)
 }
 

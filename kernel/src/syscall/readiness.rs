@@ -71,7 +71,7 @@ pub fn dispatch(
 }
 
 /// Opens `object` in the process.
-fn insert(process: &Process, object: Object, flags: u32) -> CallResult {
+pub fn insert(process: &Process, object: Object, flags: u32) -> CallResult {
     let file = try_arc(File::new(object, open::READ_WRITE | flags))?;
     let closes = flags & open::CLOSE_ON_EXEC != 0;
     process.files.lock().insert(file, closes).map(|file| file.0)

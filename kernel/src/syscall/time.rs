@@ -67,20 +67,24 @@ pub fn deadline_ticks(
 ) -> Result<u64, Errno> {
     let mut bytes = [0; TIMESPEC_BYTES];
     process.space.copy_in(time, &mut bytes)?;
-    let word = |index: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&bytes[index..index + 8]);
-        i64::from_le_bytes(word)
-    };
-    let seconds = u64::try_from(word(0)).map_err(|_| Errno::EINVAL)?;
-    let nanoseconds = u64::try_from(word(8)).map_err(|_| Errno::EINVAL)?;
-    if nanoseconds >= NANOSECONDS_PER_SECOND {
-        return Err(Errno::EINVAL);
-    }
-    let total = seconds.saturating_mul(NANOSECONDS_PER_SECOND).saturating_add(nanoseconds);
+    let total = nanoseconds_of(&bytes)?;
     Ok(if flags & TIMER_ABSTIME != 0 {
         timer::ticks_from_nanoseconds(total.saturating_sub(offset_of(clock)))
     } else {
         arch::now_ticks().saturating_add(timer::ticks_from_nanoseconds(total))
     })
+}
+
+/// The nanoseconds of a `timespec`.
+///
+/// # Errors
+/// `EINVAL`.
+pub fn nanoseconds_of(timespec: &[u8]) -> Result<u64, Errno> {
+    let [seconds, nanoseconds] = *timespec.as_chunks::<8>().0 else { return Err(Errno::EINVAL) };
+    let seconds = u64::try_from(i64::from_le_bytes(seconds)).map_err(|_| Errno::EINVAL)?;
+    let nanoseconds = u64::from_le_bytes(nanoseconds);
+    if nanoseconds >= NANOSECONDS_PER_SECOND {
+        return Err(Errno::EINVAL);
+    }
+    Ok(seconds.saturating_mul(NANOSECONDS_PER_SECOND).saturating_add(nanoseconds))
 }

@@ -320,6 +320,7 @@ fn described(file: &File) -> Described {
             write!(text, "socket:[{number}]")
         }
         Object::Event(_) => text.write_str("anon_inode:[eventfd]"),
+        Object::Timer(_) => text.write_str("anon_inode:[timerfd]"),
         Object::Epoll(_) => text.write_str("anon_inode:[eventpoll]"),
     };
     Described::Text(written.map(|()| text).map_err(|_| Errno::ENOMEM))

@@ -2,11 +2,13 @@
 //! differ from the native ones. All others are the native calls (decision 27).
 #![forbid(unsafe_code)]
 
+mod locks;
 mod memory;
 mod priority;
 mod signals;
 mod socket;
 mod system;
+mod timers;
 mod transfer;
 
 use alloc::sync::Arc;
@@ -96,6 +98,9 @@ fn dispatch(
             system::time_of_day(process, args.optional_structure(0, 16)?).into()
         }
 
+        number::TIMERFD_CREATE => timers::create(process, &args).into(),
+        number::TIMERFD_SETTIME => timers::set(cpu, &args).into(),
+        number::TIMERFD_GETTIME => timers::get(process, &args).into(),
         number::GETITIMER => system::alarm(process, &args).into(),
         number::SETITIMER => system::set_alarm(cpu, &args).into(),
 
@@ -196,6 +201,12 @@ fn dispatch(
         native::WRITE => transfer::write(cpu, frame, &args)?,
         native::PREAD64 => transfer::transfer_at(cpu, frame, &args, Waiting::ToRead)?,
         native::PWRITE64 => transfer::transfer_at(cpu, frame, &args, Waiting::ToWrite)?,
+
+        number::FLOCK => locks::lock_whole(cpu, frame, &args)?,
+        native::FCNTL => match locks::lock_range(cpu, frame, &args)? {
+            Some(reply) => reply,
+            None => return super::dispatch(cpu, frame, context),
+        },
 
         native::PPOLL | native::PSELECT6 | native::EPOLL_PWAIT => {
             let mask = signals::mask_of_wait(process, frame.number, &args)?;

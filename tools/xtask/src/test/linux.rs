@@ -52,7 +52,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 37] = [
+const TESTS: [Test; 39] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -96,6 +96,24 @@ const TESTS: [Test; 37] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "transfers are in order",
+        message: "",
+    },
+    Test {
+        name: "locks: flock, ranges, deadlocks, many of all",
+        program: "locks",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "locks are in order",
+        message: "",
+    },
+    Test {
+        name: "timers: timerfd with read, poll and epoll",
+        program: "timers",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "timers are in order",
         message: "",
     },
     Test {
@@ -382,8 +400,19 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 9] =
-    ["memory", "mapping", "threads", "hostile", "exec", "watchers", "jobs", "procfs", "transfers"];
+const MEASURED: [&str; 11] = [
+    "memory",
+    "mapping",
+    "threads",
+    "hostile",
+    "exec",
+    "watchers",
+    "jobs",
+    "procfs",
+    "transfers",
+    "locks",
+    "timers",
+];
 
 /// Runs a program on one hart with counted instructions, while the kernel measures itself. Returns
 /// the portions that are too long.
