@@ -260,6 +260,9 @@ pub enum Measurement {
     Costs,
     /// Requests that the disk serves in a second, by the number of coroutines that make them
     Disk,
+    /// How fast files are read and written, by the number of coroutines or threads, on COPS and on
+    /// Linux
+    Files,
     /// Bytes of memory per connection that is open and idle
     IdleMemory,
     /// The executor on this host, beside tokio, embassy and others; with --icount no times
@@ -279,6 +282,7 @@ pub enum Measurement {
     ./cops bench closed --icount --json closed.json\n  \
     ./cops bench costs\n  \
     ./cops bench disk --smp 1\n  \
+    ./cops bench files --smp 1\n  \
     ./cops bench idle-memory --connections 100\n  \
     ./cops bench executor")]
 pub struct Bench {
