@@ -359,7 +359,7 @@ pub struct Trace {
 )]
 pub struct Profile {
     /// Compare two profiles: folders that this command has written, or their profile.folded
-    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["argv", "out", "add", "connections", "requests"])]
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["argv", "out", "add", "connections", "requests", "disk"])]
     pub compare: Option<Vec<PathBuf>>,
     /// The folder to write [default: results/profile in the target folder]
     #[arg(long, value_name = "FOLDER")]
@@ -376,6 +376,10 @@ pub struct Profile {
     /// Add the files of this folder to the root image (repeatable; later ones win)
     #[arg(long, value_name = "HOST_DIR")]
     pub add: Vec<PathBuf>,
+    /// The contents of the machine's disk, /dev/vda: a file of this host, which the machine writes.
+    /// The time for which the machine waits for it passes at once
+    #[arg(long, value_name = "FILE")]
+    pub disk: Option<PathBuf>,
     /// Memory of the machine
     #[arg(long, default_value = "512M", value_name = "SIZE", value_parser = parse_memory)]
     pub mem: String,

@@ -166,6 +166,7 @@ impl<'a> Profiler<'a> {
         let machine = machine(options.mem.clone(), options.verbose);
         let mut boot = self.prepared.boot(&machine, &options.argv, &options.add)?;
         boot.make_repeatable();
+        boot.disk = options.disk.as_deref().map(super::disk_image).transpose()?;
         self.instrument(&mut boot);
         let machine = Machine::start(&self.prepared.qemu, &boot)?;
         let mut sink = PassThrough { show_firmware: options.verbose, show_stdout: true };

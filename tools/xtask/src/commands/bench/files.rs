@@ -94,25 +94,25 @@ struct Row {
 }
 
 impl Row {
-    /// The median time in seconds; `None` if it was not measured.
-    fn seconds(&self, contestant: Contestant) -> Option<f64> {
+    /// The median time in nanoseconds; `None` if it was not measured.
+    fn nanoseconds(&self, contestant: Contestant) -> Option<f64> {
         let mut times = self.times[contestant as usize].clone();
         times.sort_unstable();
         let middle = times.len() / 2;
         let upper = *times.get(middle)? as f64;
         let lower = if times.len() % 2 == 0 { times[middle - 1] as f64 } else { upper };
-        Some((lower + upper) / 2e9)
+        Some((lower + upper) / 2.0)
     }
 
     /// The throughput at the median.
     fn mebibytes_per_second(&self, contestant: Contestant) -> Option<f64> {
         let mebibytes = (self.what.requests * self.what.bytes) as f64 / f64::from(1 << 20);
-        self.seconds(contestant).map(|seconds| mebibytes / seconds)
+        self.nanoseconds(contestant).map(|time| mebibytes / (time / 1e9))
     }
 
     /// The median time in relation to that of Linux.
     fn ratio(&self, contestant: Contestant) -> Option<f64> {
-        Some(self.seconds(contestant)? / self.seconds(Contestant::Linux)?)
+        Some(self.nanoseconds(contestant)? / self.nanoseconds(Contestant::Linux)?)
     }
 }
 
@@ -406,7 +406,7 @@ mod tests {
         let boots = times.map(|(one, milliseconds)| (one, lines(milliseconds * 1_000_000)));
         let rows = gather(&boots).unwrap();
         assert_eq!(rows.len(), 1);
-        assert_eq!(rows[0].seconds(Linux), Some(0.2));
+        assert_eq!(rows[0].nanoseconds(Linux), Some(200e6));
         assert_eq!(rows[0].mebibytes_per_second(Linux), Some(50.0));
         assert_eq!((rows[0].ratio(Coroutines), rows[0].ratio(Threads)), (Some(3.0), Some(0.25)));
         let row = data(&rows[0]);
