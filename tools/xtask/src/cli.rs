@@ -376,8 +376,7 @@ pub struct Profile {
     /// Add the files of this folder to the root image (repeatable; later ones win)
     #[arg(long, value_name = "HOST_DIR")]
     pub add: Vec<PathBuf>,
-    /// The contents of the machine's disk, /dev/vda: a file of this host, which the machine writes.
-    /// The time for which the machine waits for it passes at once
+    /// The contents of the machine's disk, /dev/vda: a file of this host, which the machine writes
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
     /// Memory of the machine
