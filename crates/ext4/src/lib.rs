@@ -5,6 +5,7 @@
 
 extern crate alloc;
 
+mod ahead;
 mod allocate;
 mod block;
 mod bytes;
@@ -26,6 +27,7 @@ use alloc::vec;
 
 use cops_executor::sync::{Mutex, Semaphore};
 
+pub use crate::ahead::ReadAhead;
 pub use crate::device::{BlockDevice, DeviceError};
 pub use crate::error::{Error, Result};
 pub use crate::inode::{Kind, ROOT, Time};

@@ -162,6 +162,28 @@ fn reads_run_beside_each_other() {
     drop((first, second));
 }
 
+/// What was read ahead is read from the cache, and reading ahead ends at the end of the file.
+#[test]
+fn what_is_read_ahead_is_not_read_again() {
+    const LENGTH: usize = 300_000;
+    let (_, size, options) = IMAGES[0];
+    let device = Device::new(image::make(size, options));
+    let file_system = open(&device);
+    let file = run(file_system.create(ROOT, b"file", Kind::Regular, NEW)).unwrap().inode;
+    run(file_system.write(file, 0, &[7; LENGTH], NOW)).unwrap();
+    run(file_system.close()).unwrap();
+    let file_system = open(&device);
+    run(file_system.prefetch(file, 5000, u64::MAX)).unwrap();
+    let before = device.0.lock().unwrap().reads;
+    let mut content = vec![0; LENGTH];
+    assert_eq!(run(file_system.read(file, 5000, &mut content)), Ok(LENGTH - 5000));
+    assert!(content[..LENGTH - 5000].iter().all(|byte| *byte == 7));
+    run(file_system.prefetch(file, 5000, 100_000)).unwrap();
+    run(file_system.prefetch(file, LENGTH as u64, 100_000)).unwrap();
+    assert_eq!(device.0.lock().unwrap().reads, before);
+    assert_eq!(run(file_system.prefetch(ROOT, 0, 1)), Err(cops_ext4::Error::IsDirectory));
+}
+
 /// Futures are dropped at any point, those of commits too: the file system stays consistent in
 /// memory and, after a crash at the end, on the disk.
 #[test]

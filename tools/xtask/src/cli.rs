@@ -260,6 +260,9 @@ pub enum Measurement {
     Costs,
     /// Requests that the disk serves in a second, by the number of coroutines that make them
     Disk,
+    /// How fast files are read and written, by the number of coroutines or threads, on COPS and on
+    /// Linux
+    Files,
     /// Bytes of memory per connection that is open and idle
     IdleMemory,
     /// The executor on this host, beside tokio, embassy and others; with --icount no times
@@ -279,6 +282,7 @@ pub enum Measurement {
     ./cops bench closed --icount --json closed.json\n  \
     ./cops bench costs\n  \
     ./cops bench disk --smp 1\n  \
+    ./cops bench files --smp 1\n  \
     ./cops bench idle-memory --connections 100\n  \
     ./cops bench executor")]
 pub struct Bench {
@@ -355,7 +359,7 @@ pub struct Trace {
 )]
 pub struct Profile {
     /// Compare two profiles: folders that this command has written, or their profile.folded
-    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["argv", "out", "add", "connections", "requests"])]
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["argv", "out", "add", "connections", "requests", "disk"])]
     pub compare: Option<Vec<PathBuf>>,
     /// The folder to write [default: results/profile in the target folder]
     #[arg(long, value_name = "FOLDER")]
@@ -372,6 +376,9 @@ pub struct Profile {
     /// Add the files of this folder to the root image (repeatable; later ones win)
     #[arg(long, value_name = "HOST_DIR")]
     pub add: Vec<PathBuf>,
+    /// The contents of the machine's disk, /dev/vda: a file of this host, which the machine writes
+    #[arg(long, value_name = "FILE")]
+    pub disk: Option<PathBuf>,
     /// Memory of the machine
     #[arg(long, default_value = "512M", value_name = "SIZE", value_parser = parse_memory)]
     pub mem: String,

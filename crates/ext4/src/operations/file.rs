@@ -205,6 +205,35 @@ impl<D: BlockDevice> Ext4<D> {
         read_into(&view, &inode, position, buffer).await
     }
 
+    /// Reads `length` bytes from `position` on into the cache, as far as the file has them and they
+    /// are not there, in steps between which changes can be published. Which bytes are worth it is
+    /// what [`ReadAhead`](crate::ReadAhead) knows.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Ext4::read).
+    pub async fn prefetch(&self, inode: u32, position: u64, length: u64) -> Result<()> {
+        let size = self.core.layout.block_size as u64;
+        let mut at = position - position % size;
+        let end = position.saturating_add(length);
+        loop {
+            let view = self.core.view().await;
+            let inode = Inode::load(&view, inode).await?;
+            must_be_file(&inode)?;
+            let end = end.min(inode.size());
+            if at >= end {
+                return Ok(());
+            }
+            let mapping = extent::map(&view, &inode, block_of(at, size as usize)?).await?;
+            let wanted = usize::try_from((end - at).div_ceil(size)).unwrap_or(usize::MAX);
+            let count = wanted.min(mapping.length as usize).min(LONGEST_REQUEST);
+            if let (Some(first), false) = (mapping.physical, mapping.unwritten) {
+                self.core.file_blocks(first, count, Check::None).await?;
+            }
+            at += count.max(1) as u64 * size;
+        }
+    }
+
     /// Writes at `position`; a gap behind the end reads as zeros. Returns how many bytes were
     /// written: fewer than `data` has only if the disk became full, or the device failed, after a
     /// part.

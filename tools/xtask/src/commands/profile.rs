@@ -166,6 +166,11 @@ impl<'a> Profiler<'a> {
         let machine = machine(options.mem.clone(), options.verbose);
         let mut boot = self.prepared.boot(&machine, &options.argv, &options.add)?;
         boot.make_repeatable();
+        if let Some(file) = &options.disk {
+            boot.disk = Some(super::disk_image(file)?);
+            // The disk is outside of the machine.
+            boot.count_instructions = Some(Idle::Waited);
+        }
         self.instrument(&mut boot);
         let machine = Machine::start(&self.prepared.qemu, &boot)?;
         let mut sink = PassThrough { show_firmware: options.verbose, show_stdout: true };

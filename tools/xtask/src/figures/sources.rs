@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 15] = [
+pub const SOURCES: [Source; 16] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -118,6 +118,11 @@ pub const SOURCES: [Source; 15] = [
     Source { name: "priority", make: Make::Cops(&["bench", "priority"]), measures: PROGRAMS },
     Source { name: "hostile", make: Make::Cops(&["bench", "hostile"]), measures: PROGRAMS },
     Source { name: "costs", make: Make::Cops(&["bench", "costs"]), measures: PROGRAMS },
+    Source {
+        name: "files",
+        make: Make::Cops(&["bench", "files", "--smp", "1"]),
+        measures: PROGRAMS,
+    },
     Source { name: "portions", make: Make::Cops(&["bench", "portions"]), measures: PROGRAMS },
     Source {
         name: "fuzz",

@@ -86,6 +86,24 @@ pub struct Disk {
     pub requests_per_second: Option<u32>,
 }
 
+/// The devices of the machine are those of the current standard.
+pub const MODERN_DEVICES: [&str; 2] = ["-global", "virtio-mmio.force-legacy=false"];
+
+/// A value of an option: QEMU takes two commas for one within it.
+fn escaped(text: &str) -> String {
+    text.replace(',', ",,")
+}
+
+impl Disk {
+    /// QEMU's arguments for this disk, which is `/dev/vda`.
+    pub fn arguments(&self) -> [String; 4] {
+        let file = escaped(&self.file.to_string_lossy());
+        let limit = self.requests_per_second.map(|limit| format!(",throttling.iops-total={limit}"));
+        let drive = format!("if=none,id=disk0,format=raw,file={file}{}", limit.unwrap_or_default());
+        ["-drive".into(), drive, "-device".into(), "virtio-blk-device,drive=disk0".into()]
+    }
+}
+
 impl Boot {
     /// Makes the run depend on nothing but the seed: one hart, time is counted instructions, no
     /// network card. Even a network that leads nowhere would answer DHCP from another thread of
@@ -121,14 +139,12 @@ impl Boot {
         if let Some(port) = self.gdb_port {
             add(&["-S", "-gdb", &format!("tcp:127.0.0.1:{port}")]);
         }
-        // QEMU takes two commas for one within a value.
-        let escaped = |text: &str| text.replace(',', ",,");
         if let Some((file, options)) = &self.plugin {
             let options = options.iter().map(|option| format!(",{}", escaped(option)));
             let file = escaped(&file.to_string_lossy());
             add(&["-plugin", &format!("file={file}{}", options.collect::<String>())]);
         }
-        add(&["-global", "virtio-mmio.force-legacy=false"]);
+        add(&MODERN_DEVICES);
         if self.count_instructions.is_none() {
             // Not where a run is to repeat: its answer comes from another thread of the emulator.
             add(&["-device", "virtio-rng-device"]);
@@ -137,12 +153,7 @@ impl Boot {
             add(&["-netdev", &netdev, "-device", "virtio-net-device,netdev=net0"]);
         }
         if let Some(disk) = &self.disk {
-            let file = escaped(&disk.file.to_string_lossy());
-            let limit =
-                disk.requests_per_second.map(|limit| format!(",throttling.iops-total={limit}"));
-            let limit = limit.unwrap_or_default();
-            add(&["-drive", &format!("if=none,id=disk0,format=raw,file={file}{limit}")]);
-            add(&["-device", "virtio-blk-device,drive=disk0"]);
+            add(&disk.arguments().each_ref().map(String::as_str));
         }
         let mut boot_arguments = vec!["console=mux".to_owned()];
         boot_arguments.extend(self.boot_arguments.iter().cloned());

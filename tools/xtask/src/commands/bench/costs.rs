@@ -7,24 +7,21 @@ use std::time::Duration;
 use serde_json::Map;
 
 use super::Rows;
-use super::cpio::{Entry, archive};
+use super::cpio::archive;
+use super::linux;
 use super::table::Table;
 use super::words::{Line, listen_to_success};
 use crate::build::linux::compile;
 use crate::cli::Bench;
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
-use crate::interrupt;
 use crate::linux_kernel::{self, LinuxKernel};
 use crate::packages;
-use crate::process::{capture, last_lines};
 use crate::terminal::{Progress, Step};
 use crate::workspace::Workspace;
 
 /// The program that measures, and the one that it starts.
 const PROGRAMS: [&str; 2] = ["costs", "seven"];
-/// Its last line.
-const LAST_LINE: &str = "all rows";
 /// Time limit of each of the two boots; not a criterion.
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -129,32 +126,15 @@ fn on_linux(
     programs: &Path,
 ) -> Outcome<Vec<Line>> {
     let mut step = Step::begin(Progress::Lines, format!("costs on Linux {}", kernel.version));
-    let archive = prepared.scratch_file("initramfs");
-    std::fs::write(&archive, initramfs(programs)?)
-        .because(|| format!("cannot write {}", archive.display()))?;
-    let mut command = interrupt::tied_to_us(&prepared.qemu.program);
-    command.args(["-machine", "virt", "-cpu", "rv64", "-smp", "1", "-m", &options.machine.mem]);
-    command.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"]);
+    let root = initramfs(programs)?;
+    let machine = linux::Machine { harts: 1, memory: &options.machine.mem };
     // The same clock, date and random numbers as COPS has in a repeatable run.
-    command.args(["-icount", "shift=0,sleep=off", "-seed", "1"]);
-    command.args(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
-    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&archive);
-    // After a panic, as when process 1 ends, the machine must not wait for its time limit.
-    command.args(["-append", "console=ttyS0 quiet panic=-1"]);
-    let captured = capture(&mut command, Some(LIMIT), |line| step.detail(line))?;
-    if !captured.stdout.lines().any(|line| line.trim_end() == LAST_LINE) {
-        let shown = last_lines(&captured.everything(), 20);
-        let ending = captured.ending();
-        return Err(Failure::new(format!(
-            "{shown}\nthe program did not finish on Linux ({ending})"
-        ))
-        .advise(format!(
-            "on a busy machine, run it again; for another kernel, remove {}",
-            kernel.image.display()
-        )));
-    }
+    let more = ["-icount", "shift=0,sleep=off", "-seed", "1"];
+    let clock = ["-rtc", "base=2026-01-01T00:00:00,clock=vm"];
+    let more: Vec<String> = more.iter().chain(&clock).map(ToString::to_string).collect();
+    let lines = linux::run(prepared, kernel, &machine, &more, &root, LIMIT, &mut step)?;
     step.done();
-    Ok(captured.stdout.lines().filter_map(Line::parse).collect())
+    Ok(lines)
 }
 
 /// The root file system of Linux: the program as process 1, and a console for its output.
@@ -164,14 +144,13 @@ fn initramfs(programs: &Path) -> Outcome<Vec<u8>> {
         std::fs::read(&file).because(|| format!("cannot read {}", file.display()))
     };
     let [init, started] = [read(PROGRAMS[0])?, read(PROGRAMS[1])?];
-    let folder = |name| Entry { name, mode: 0o40_755, ..Entry::default() };
-    let program = |name, contents| Entry { name, mode: 0o100_755, contents, ..Entry::default() };
-    Ok(archive(&[
-        folder("dev"),
-        Entry { name: "dev/console", mode: 0o20_600, device: (5, 1), ..Entry::default() },
-        program("init", &init),
-        program(PROGRAMS[1], &started),
-    ]))
+    Ok(archive(
+        &[
+            &linux::console()[..],
+            &[linux::program("init", &init), linux::program(PROGRAMS[1], &started)],
+        ]
+        .concat(),
+    ))
 }
 
 /// The rows of both; `linux` is empty if it was not measured.

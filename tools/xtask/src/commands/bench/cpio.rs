@@ -1,7 +1,7 @@
 //! Archives that Linux unpacks at its start: the format newc of cpio.
 
 /// A file of an archive.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Entry<'a> {
     pub name: &'a str,
     /// Type and permissions, as in `st_mode`.

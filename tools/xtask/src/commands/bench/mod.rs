@@ -6,8 +6,10 @@ mod costs;
 mod cpio;
 mod disk;
 mod executor;
+mod files;
 pub mod hostile;
 mod idle_memory;
+mod linux;
 mod portions;
 mod priority;
 pub mod shares;
@@ -49,6 +51,11 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             ("costs", measured.rows)
         }
         Measurement::Disk => ("disk", disk::measure(&prepared, &options)?),
+        Measurement::Files => {
+            let measured = files::measure(workspace, &prepared, &options)?;
+            (report, linux) = (measured.report, measured.linux);
+            ("files", measured.rows)
+        }
         Measurement::IdleMemory => ("idle-memory", idle_memory::measure(&prepared, &options)?),
         Measurement::Executor => unreachable!("done above"),
         Measurement::Hostile => {

@@ -1,12 +1,15 @@
 //! The operations of a served file system, by those of the ext4 library: nodes are inodes.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 
 use cops::abi::Errno;
 use cops::abi::file::{Status, Time, Usage};
 use cops::fs::server::{Change, Entries, FileSystem, Result, Written};
-use cops_ext4::{Attributes, Error, Ext4, Kind, New, SetAttributes};
+use cops::sync::Mutex;
+use cops::task::{self, Priority};
+use cops_ext4::{Attributes, Error, Ext4, Kind, New, ReadAhead, SetAttributes};
 
 use super::disk::Disk;
 use super::now;
@@ -21,6 +24,8 @@ const ENTRIES: usize = 32;
 /// A file system.
 pub struct Files {
     ext4: Arc<Ext4<Disk>>,
+    /// The recent reads of files that are in use.
+    reads: Mutex<BTreeMap<u32, ReadAhead>>,
 }
 
 /// The error for the caller.
@@ -73,7 +78,22 @@ fn named(found: cops_ext4::Result<Attributes>) -> Result<Status> {
 impl Files {
     /// The file system that `ext4` has opened.
     pub fn new(ext4: Arc<Ext4<Disk>>) -> Self {
-        Self { ext4 }
+        Self { ext4, reads: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Notes that `count` bytes of a file were asked for at `offset`, and reads ahead if they
+    /// continue what was read before. What is read ahead is less urgent than anything else, for
+    /// nothing waits for it yet.
+    async fn read_ahead(&self, inode: u32, offset: u64, count: usize) {
+        let range = self.reads.lock().await.entry(inode).or_default().note(offset, count);
+        let Some(range) = range else { return };
+        let ext4 = self.ext4.clone();
+        let ahead = async move {
+            // A read of these bytes finds the error again.
+            let _ = ext4.prefetch(inode, range.start, range.end - range.start).await;
+        };
+        // Without memory for the coroutine, nothing is read ahead.
+        let _ = task::try_spawn(ahead, Priority::LEAST_URGENT);
     }
 }
 
@@ -88,7 +108,9 @@ impl FileSystem for Files {
     }
 
     async fn read(&self, node: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.ext4.read(inode(node)?, offset, into).await.map_err(errno)
+        let node = inode(node)?;
+        self.read_ahead(node, offset, into.len()).await;
+        self.ext4.read(node, offset, into).await.map_err(errno)
     }
 
     async fn list(&self, directory: u64, after: u64, entries: &mut Entries) -> Result<()> {
@@ -200,6 +222,7 @@ impl FileSystem for Files {
 
     async fn forget(&self, node: u64, count: u64) {
         let Ok(node) = inode(node) else { return };
+        self.reads.lock().await.remove(&node);
         for _ in 0..count {
             // What could not be deleted is deleted when the disk is opened again.
             let _ = self.ext4.release(node, now()).await;

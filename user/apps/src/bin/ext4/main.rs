@@ -31,8 +31,11 @@ use disk::Disk;
 use files::Files;
 
 const PLACE: &str = "/disk";
-/// Blocks that are kept in memory.
-const CACHE_BLOCKS: usize = 4096;
+/// The part of the machine's memory in which blocks are kept, and the smallest number of blocks.
+const CACHE_PART: u64 = 16;
+const CACHE_BLOCKS_MIN: usize = 4096;
+/// Size of a block, as far as the size of the cache is concerned.
+const BLOCK_BYTES: u64 = 4096;
 /// How often changes are made durable without being asked.
 const SYNC_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -64,6 +67,16 @@ fn now() -> Time {
     Time { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
 }
 
+/// Number of blocks to keep in memory.
+async fn cache_blocks() -> usize {
+    let text = cops::fs::read("/proc/meminfo").await.unwrap_or_default();
+    let text = core::str::from_utf8(&text).unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kibibytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    let blocks = kibibytes.unwrap_or(0) * 1024 / CACHE_PART / BLOCK_BYTES;
+    CACHE_BLOCKS_MIN.max(blocks as usize)
+}
+
 /// A file system that is served.
 struct Served {
     files: Arc<Ext4<Disk>>,
@@ -75,7 +88,7 @@ impl Served {
     /// Opens the file system of `disk` and mounts it. `None` if the disk has none; a message has
     /// said why.
     async fn start(disk: Disk) -> Result<Option<Self>> {
-        let files = match Ext4::open(disk, CACHE_BLOCKS, now()).await {
+        let files = match Ext4::open(disk, cache_blocks().await, now()).await {
             Ok(files) => Arc::new(files),
             Err(error) => {
                 cops::eprintln!("ext4: /dev/vda: {error}");

@@ -7,9 +7,11 @@
 //! measure packets             latencies of a most urgent coroutine that packets wake, beside
 //!                             programs that compute
 //! measure disk                requests a second of the disk, which has a known content
+//! measure files FOLDER MEBIBYTES ROUNDS [make]
+//!                             times of reads and writes of files
 //! ```
 //!
-//! Prints lines of words for `./cops bench priority`, which counts instructions on one hart
+//! Prints lines of words for `./cops bench`; the first three are counted instructions on one hart
 //! (`-icount`). Without `-icount` the processor's counter does not count instructions.
 #![no_std]
 #![no_main]
@@ -19,22 +21,27 @@ extern crate alloc;
 mod costs;
 mod counter;
 mod disk;
+mod files;
 mod interrupts;
 mod packets;
 mod summary;
+
+use alloc::vec::Vec;
 
 use cops::process::ExitCode;
 use cops::{Arguments, io, println};
 
 #[cops::main]
-async fn main(mut arguments: Arguments) -> io::Result<ExitCode> {
-    match arguments.nth(1) {
+async fn main(arguments: Arguments) -> io::Result<ExitCode> {
+    let words: Vec<&str> = arguments.skip(1).collect();
+    match words.first().copied() {
         Some("costs") => costs::run().await?,
         Some("interrupts") => interrupts::run().await?,
         Some("packets") => packets::run().await?,
         Some("disk") => disk::run().await?,
+        Some("files") => files::run(&words[1..]).await?,
         _ => {
-            println!("usage: measure costs|interrupts|packets|disk");
+            println!("usage: measure costs|interrupts|packets|disk|files");
             return Ok(ExitCode(2));
         }
     }

@@ -13,6 +13,7 @@ use super::message::{Asked, Buffer, Entries, reply};
 use super::{Change, FileSystem, Result};
 use crate::call::Call;
 use crate::io::{AsFd, Fd, ReadOwned};
+use crate::lock::Lock;
 use crate::sync::Semaphore;
 use crate::system;
 use crate::task::{self, Priority};
@@ -25,11 +26,16 @@ const HANDLED_MAX: usize = 1024;
 /// How long reading pauses when the kernel has no memory for it.
 const RETRY: Duration = Duration::from_millis(1);
 
+/// Maximum number of buffers that are kept for later requests.
+const SPARE_MAX: usize = 16;
+
 /// What the coroutines of a server share.
 pub(super) struct Service<F> {
     fd: Fd,
     files: F,
     room: Semaphore,
+    /// Buffers of requests that are over: a new one would have to be cleared.
+    spare: Lock<Vec<Buffer>>,
 }
 
 /// What a reply has besides the error.
@@ -46,11 +52,28 @@ enum Answer {
 
 impl<F: FileSystem> Service<F> {
     pub(super) fn new(fd: Fd, files: F) -> Self {
-        Self { fd, files, room: Semaphore::new(HANDLED_MAX) }
+        Self { fd, files, room: Semaphore::new(HANDLED_MAX), spare: Lock::new(Vec::new()) }
+    }
+
+    /// A buffer with any contents.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    fn buffer(&self) -> Result<Buffer> {
+        let spare = self.spare.lock().pop();
+        spare.map_or_else(Buffer::new, Ok)
+    }
+
+    /// Keeps a buffer that is not needed any more, or frees it.
+    fn keep(&self, buffer: Buffer) {
+        let mut spare = self.spare.lock();
+        if spare.len() < SPARE_MAX && spare.try_reserve(1).is_ok() {
+            spare.push(buffer);
+        }
     }
 
     /// Performs a request.
-    async fn perform(&self, asked: &Asked, buffer: Option<Buffer>) -> Result<Answer> {
+    async fn perform(&self, asked: &Asked, buffer: &mut Option<Buffer>) -> Result<Answer> {
         let Asked { header, name, second_name, .. } = asked;
         let Request { node, flags, first, second, .. } = *header;
         let permissions = first as u32;
@@ -61,7 +84,7 @@ impl<F: FileSystem> Service<F> {
             operation::LOOK_UP => files.look_up(node, name).await.map(named),
             operation::GET_STATUS => files.status(node).await.map(Answer::Status),
             operation::SET_STATUS => {
-                files.change(node, self.change(asked, buffer)?).await.map(done)
+                files.change(node, self.change(asked, buffer.as_ref())?).await.map(done)
             }
             operation::READ_LINK => {
                 files.read_link(node).await.map(|path| Answer::Data(path.into_bytes()))
@@ -79,18 +102,23 @@ impl<F: FileSystem> Service<F> {
                 files.rename(from, to, flags & NO_REPLACE != 0).await.map(done)
             }
             operation::READ => {
-                let mut buffer = match buffer {
+                let mut place = match buffer.take() {
                     Some(buffer) => buffer,
-                    None => Buffer::new()?,
+                    None => self.buffer()?,
                 };
                 let length = (second as usize).min(DATA_BYTES_MAX);
                 let end = Reply::BYTES + length;
-                let into = buffer.bytes_mut().get_mut(Reply::BYTES..end).unwrap_or_default();
-                let count = files.read(node, first, into).await?;
-                Ok(Answer::Read(buffer, count.min(length)))
+                let into = place.bytes_mut().get_mut(Reply::BYTES..end).unwrap_or_default();
+                match files.read(node, first, into).await {
+                    Ok(count) => Ok(Answer::Read(place, count.min(length))),
+                    Err(error) => {
+                        *buffer = Some(place);
+                        Err(error)
+                    }
+                }
             }
             operation::WRITE => {
-                let buffer = buffer.ok_or(Errno::EIO)?;
+                let buffer = buffer.as_ref().ok_or(Errno::EIO)?;
                 let bytes = buffer.bytes().get(asked.data.clone()).unwrap_or_default();
                 let offset = (flags & AT_END == 0).then_some(first);
                 files.write(node, offset, bytes).await.map(Answer::Written)
@@ -116,7 +144,7 @@ impl<F: FileSystem> Service<F> {
     }
 
     /// What `SET_STATUS` is to change.
-    fn change(&self, asked: &Asked, buffer: Option<Buffer>) -> Result<Change> {
+    fn change(&self, asked: &Asked, buffer: Option<&Buffer>) -> Result<Change> {
         let buffer = buffer.ok_or(Errno::EIO)?;
         let data = buffer.bytes().get(asked.data.clone()).unwrap_or_default();
         let word = |index: usize| {
@@ -162,7 +190,9 @@ impl<F: FileSystem> Service<F> {
                     *place = header.to_bytes();
                 }
                 let bytes = bytes.get(..Reply::BYTES + count).unwrap_or_default();
-                system::write(self.fd.raw(), bytes)
+                let sent = system::write(self.fd.raw(), bytes);
+                self.keep(buffer);
+                sent
             }
         };
         // The call was cancelled, so that it does not use the node.
@@ -226,7 +256,7 @@ pub(super) async fn read_requests<F: FileSystem>(
         };
         let has_data = !asked.data.is_empty();
         // The buffer goes with its data, if there is memory for another one.
-        let handed = match has_data.then(Buffer::new) {
+        let handed = match has_data.then(|| service.buffer()) {
             Some(Ok(other)) => Some(core::mem::replace(&mut buffer, other)),
             Some(Err(error)) => {
                 service.send(asked.header.id, Err(error)).await;
@@ -239,12 +269,16 @@ pub(super) async fn read_requests<F: FileSystem>(
         let handler = {
             let service = service.clone();
             async move {
+                let mut handed = handed;
                 if asked.header.operation == operation::FORGET {
                     let pairs = handed.as_ref().and_then(|it| it.bytes().get(asked.data));
                     service.forget(pairs.unwrap_or_default()).await;
                 } else {
-                    let answer = service.perform(&asked, handed).await;
+                    let answer = service.perform(&asked, &mut handed).await;
                     service.send(id, answer).await;
+                }
+                if let Some(buffer) = handed {
+                    service.keep(buffer);
                 }
                 service.room.add_permits(1);
             }
