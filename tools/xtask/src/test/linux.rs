@@ -397,8 +397,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(cases)
 }
 
-/// The program [`FILES`] on this host's Linux, by user-mode QEMU if there is one: the program itself
-/// is right.
+/// The program [`FILES`] on this host's Linux, by user-mode QEMU if there is one: the program
+/// itself is right.
 fn files_on_this_host(context: &Context<'_>, folder: &Path) -> Outcome<Option<Case>> {
     let Some(emulator) = packages::qemu_user() else {
         context.note("files is not run on this host: it has no user-mode QEMU".to_owned());
