@@ -16,8 +16,8 @@ const PACKAGE: &str = "linux-image-riscv64";
 const PREFIX: &str = "linux-image-";
 /// How the name of the kernel's file begins, before its version.
 const FILE: &str = "vmlinux-";
-/// The modules for a disk with ext4, besides those that these name as their dependencies: ext4 finds
-/// its checksum by the name of an algorithm.
+/// The modules for a disk with ext4, besides those that these name as their dependencies: ext4
+/// finds its checksum by the name of an algorithm.
 const MODULES: [&str; 4] = ["virtio_mmio", "virtio_blk", "crc32c_generic", "ext4"];
 
 /// A kernel that QEMU can boot.
@@ -73,8 +73,8 @@ pub fn ensure(workspace: &Workspace, progress: Progress) -> Outcome<LinuxKernel>
     found(&folder).ok_or_else(|| Failure::new(format!("{} is incomplete", folder.display())))
 }
 
-/// Names and contents of [`MODULES`] and their dependencies in the files of the package, each behind
-/// its dependencies.
+/// Names and contents of [`MODULES`] and their dependencies in the files of the package, each
+/// behind its dependencies.
 fn modules_of(package: &Path, version: &str) -> Outcome<Vec<(String, Vec<u8>)>> {
     let places = ["usr/lib/modules", "lib/modules"].map(|place| package.join(place).join(version));
     let place = places.iter().find(|place| place.is_dir()).ok_or_else(|| {

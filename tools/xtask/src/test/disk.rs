@@ -78,15 +78,19 @@ fn ext4(context: &Context<'_>) -> Outcome<Vec<Case>> {
     step.done();
     let mut cases = Vec::new();
     for harts in ["4", "1"] {
-        let name = format!("ext4, {harts} hart(s)");
-        let words = ["--smp", harts, "--disk", &path];
-        let program = ["/bin/ext4", "/bin/usertests", "--served", "all"];
-        let result = cops_exec(&name, &[&words[..], &program[..]].concat())?;
-        let mut wrong = status(&result, 0);
-        if !wrong.is_empty() {
-            wrong.push(result.everything());
+        for (name, program) in [
+            ("ext4", &["/bin/usertests", "--served", "all"][..]),
+            ("ext4, rows of files", &["/bin/measure", "files", "/disk", "1", "1", "make"]),
+        ] {
+            let name = format!("{name}, {harts} hart(s)");
+            let words = ["--smp", harts, "--disk", &path, "/bin/ext4"];
+            let result = cops_exec(&name, &[&words[..], program].concat())?;
+            let mut wrong = status(&result, 0);
+            if !wrong.is_empty() {
+                wrong.push(result.everything());
+            }
+            cases.push(Case::judged(name, &wrong));
         }
-        cases.push(Case::judged(name, &wrong));
         // Closed, so without a replay.
         let check = capture(tool("e2fsck").args(["-fn", &path]), None, |_| ())?;
         let wrong = if check.succeeded() { Vec::new() } else { vec![check.everything()] };

@@ -2,6 +2,7 @@
 //! of Debian. Each prints what it finds wrong; a few outputs are compared.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::exec::{cops_exec_within, status};
@@ -10,7 +11,7 @@ use crate::build::linux::compile;
 use crate::cli::Machine as MachineOptions;
 use crate::error::{Because, Outcome};
 use crate::packages;
-use crate::process::{Captured, run_step};
+use crate::process::{Captured, capture, run_step};
 use crate::qemu::console::{Ending, Transcript, follow};
 use crate::qemu::machine::Machine;
 use crate::qemu::portions;
@@ -44,6 +45,10 @@ const STRESS_LIMIT: Duration = Duration::from_secs(300);
 const ONE: &[&str] = &["1"];
 /// The program that uses a served file system: `/bin/memfs` serves it and starts the program.
 const SERVED: &str = "served";
+/// Where it does; programs with this argument use it too.
+const SERVED_PLACE: &str = "/disk";
+/// The program of `./cops bench files`, which runs on this host's Linux too.
+const FILES: &str = "files";
 
 /// The program that is not in C: a package in `user/linux/rust`.
 const RUST: &str = "event-loop";
@@ -52,7 +57,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 39] = [
+const TESTS: [Test; 41] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -327,6 +332,24 @@ const TESTS: [Test; 39] = [
         message: "",
     },
     Test {
+        name: "files: in memory, up to 256 threads, contents checked",
+        program: FILES,
+        arguments: &["/tmp", "1", "1", "make"],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "all rows",
+        message: "",
+    },
+    Test {
+        name: "files: the same of a file system that a process serves",
+        program: FILES,
+        arguments: &[SERVED_PLACE, "1", "1", "make"],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "all rows",
+        message: "",
+    },
+    Test {
         name: "rust: threads, channels, files, children, tokio",
         program: RUST,
         arguments: &[],
@@ -382,7 +405,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             let name = format!("{}, {harts} hart(s)", test.name);
             let program = format!("/{}", test.program);
             let mut words = vec!["--smp", harts, "--add", &*folder];
-            if test.program == SERVED {
+            if test.program == SERVED || test.arguments.contains(&SERVED_PLACE) {
                 words.push("/bin/memfs");
             }
             words.push(&program);
@@ -396,7 +419,29 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             cases.push(Case::judged(name, &too_long(context, path, test.program)?));
         }
     }
+    if path.join(FILES).exists() {
+        cases.extend(files_on_this_host(context, path)?);
+    }
     Ok(cases)
+}
+
+/// The program [`FILES`] on this host's Linux, by user-mode QEMU if there is one: the program
+/// itself is right.
+fn files_on_this_host(context: &Context<'_>, folder: &Path) -> Outcome<Option<Case>> {
+    let Some(emulator) = packages::qemu_user() else {
+        context.note("files is not run on this host: it has no user-mode QEMU".to_owned());
+        return Ok(None);
+    };
+    let place = context.prepared()?.scratch_file("files");
+    std::fs::create_dir_all(&place).because(|| format!("cannot make {}", place.display()))?;
+    let mut command = Command::new(emulator);
+    command.arg(folder.join(FILES)).arg(&place).args(["1", "1", "make"]);
+    let captured = capture(&mut command, Some(LIMIT), |_| ())?;
+    let last = captured.stdout.lines().last();
+    let is_right = captured.succeeded() && last == Some("all rows");
+    let wrong = if is_right { Vec::new() } else { vec![captured.everything()] };
+    let _ = std::fs::remove_dir_all(&place);
+    Ok(Some(Case::judged("files: on this host".to_owned(), &wrong)))
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).

@@ -32,7 +32,7 @@ const PLACE: &str = "/disk";
 /// Size of each file, a power of two.
 const MEBIBYTES: u64 = 16;
 /// How often a row transfers its file, unless it is cold.
-const ROUNDS: u64 = 4;
+const ROUNDS: u64 = 2;
 /// The names of the files, and the numbers in their first words.
 const FILES: [(&str, u64); 7] =
     [("0", 0), ("1", 1), ("2", 2), ("3", 3), ("4", 4), ("5", 5), ("data", 15)];
@@ -100,7 +100,7 @@ impl Row {
         times.sort_unstable();
         let middle = times.len() / 2;
         let upper = *times.get(middle)? as f64;
-        let lower = if times.len() % 2 == 0 { times[middle - 1] as f64 } else { upper };
+        let lower = if times.len().is_multiple_of(2) { times[middle - 1] as f64 } else { upper };
         Some((lower + upper) / 2.0)
     }
 
