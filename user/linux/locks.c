@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "children.h"
@@ -128,7 +129,7 @@ static void ranges(void) {
     is_free(F_WRLCK, 0);
     CHECK(set(file, F_WRLCK, 0, 100) == 0);
     is_taken(F_RDLCK, 50, F_WRLCK, 0, 100, me);
-    /* One's own are in nobody's way. */
+    /* The process's own are not in its way. */
     struct flock lock = range(F_WRLCK, 0, 0);
     CHECK(fcntl(file, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK && lock.l_len == 0);
     /* Split, and one again. */
@@ -441,6 +442,36 @@ static void waiting(void) {
     CHECK(close(file) == 0 && close(other) == 0);
 }
 
+/* Of those that wait, the most urgent one is next. (On Linux, the one that waits longest.) */
+static void priorities(void) {
+    static const int nice[4] = {5, -5, 10, 0}, order[4] = {-5, 0, 5, 10};
+    int file = open_again();
+    int *count = (int *)found;
+    pid_t child[4];
+    CHECK(flock(file, LOCK_EX) == 0);
+    *count = 0;
+    for (int i = 0; i < 4; i++) {
+        child[i] = fork();
+        if (child[i] == 0) {
+            CHECK(setpriority(PRIO_PROCESS, 0, nice[i]) == 0);
+            int own = open_again();
+            tell(to_parent);
+            CHECK(flock(own, LOCK_EX) == 0);
+            count[1 + *count] = nice[i];
+            ++*count;
+            CHECK(flock(own, LOCK_UN) == 0);
+            _exit(0);
+        }
+        hear(to_parent);
+        usleep(20000);
+    }
+    CHECK(flock(file, LOCK_UN) == 0);
+    for (int i = 0; i < 4; i++)
+        ended_with(child[i], 0);
+    CHECK(*count == 4 && (!is_cops() || memcmp(count + 1, order, sizeof order) == 0));
+    CHECK(close(file) == 0);
+}
+
 /* A child that has byte `own` and then wants byte `next`; ends with the error, or 0. */
 static pid_t chain(long own, long next) {
     pid_t child = fork();
@@ -482,7 +513,7 @@ static void deadlocks(void) {
     CHECK(set_of_file(file, F_UNLCK, 0, 1) == 0);
     ended_with(child, 0);
 
-    /* Two processes that hand a pair of bytes to each other: each gives one back before it waits
+    /* Two processes that hand a pair of bytes to each other: each releases one before it waits
      * for the other, so there is no cycle, whatever the other has noticed. */
     enum { TURNS = 300 };
     pid_t pair[2];
@@ -662,6 +693,7 @@ int main(int count, char **arguments) {
     of_open_files();
     of_whole_files();
     waiting();
+    priorities();
     deadlocks();
     counted(0);
     counted(1);

@@ -147,7 +147,7 @@ numbers! {
 pub mod file_lock {
     /// Stores what is in the way of a lock of the process.
     pub const GET: usize = 5;
-    /// Takes or gives back a lock of the process; `EAGAIN` if it is not free.
+    /// Takes or releases a lock of the process; `EAGAIN` if it is not free.
     pub const SET: usize = 6;
     /// As [`SET`], but waits.
     pub const SET_AND_WAIT: usize = 7;
@@ -180,7 +180,7 @@ pub mod file_lock {
         pub const EXCLUSIVE: usize = 2;
         /// `EAGAIN` rather than wait.
         pub const NON_BLOCKING: usize = 4;
-        /// Gives the lock back.
+        /// Releases the lock.
         pub const UNLOCK: usize = 8;
     }
 

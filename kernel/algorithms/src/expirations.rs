@@ -101,7 +101,7 @@ mod tests {
             let mut timer = Expirations::new(Some(first), interval);
             let expires_at = |at: u64| match interval {
                 0 => at == first,
-                _ => at >= first && (at - first) % interval == 0,
+                _ => at >= first && (at - first).is_multiple_of(interval),
             };
             let (mut now, mut taken_until) = (0, 0);
             for (passed, what) in looks {

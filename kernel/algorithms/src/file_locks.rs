@@ -17,7 +17,7 @@
 //!
 //! Deadlock: a process that would wait asks whether the owner in its way waits for it, perhaps
 //! through others. A wait names one owner in its way; it counts only while that owner still has
-//! such a range, so a process that has just got what it waited for is in nobody's way. Chains are
+//! such a range, so a process that may have what it waited for is not in the way. Chains are
 //! followed over [`CHAIN_MAX`] processes; a longer cycle is not found, as on Linux.
 
 mod ranges;
@@ -30,8 +30,8 @@ use cops_fallible::{Map, OutOfMemory, try_box};
 use super::quota::Family;
 use ranges::{NODE_BYTES, Node, Ranges};
 
-/// The largest sum of [`weights`](Holder::weight) of the owners of one file. An owner with one
-/// range has weight 3.
+/// The largest sum of the weights of the owners of one file. The weight of an owner is the sum of
+/// the heights of its trees, and 2: 3 for an owner with one range.
 pub const WEIGHT_MAX: usize = 1024;
 /// Maximum number of ranges that an owner has of one file.
 pub const RANGES_MAX: usize = 65_536;

@@ -109,12 +109,12 @@ proptest! {
                 }
             }
             let mut weight = 0;
-            for own in 0..OWNERS {
-                for at in 0..BYTES {
-                    prop_assert_eq!(kind_at(&locks, own, at), model[own][at]);
+            for (own, row) in model.iter().enumerate() {
+                for (at, &kind) in row.iter().enumerate() {
+                    prop_assert_eq!(kind_at(&locks, own, at), kind);
                 }
                 let charged = locks.charged(file(1), owner(own));
-                let count = runs(&model[own]);
+                let count = runs(row);
                 let bytes = OWNER_BYTES + count as u64 * RANGE_BYTES;
                 prop_assert_eq!(charged, (count > 0).then_some((PAYER, bytes)));
                 let holder = locks.files.get(&file(1)).and_then(|entry| entry.owners.get(&owner(own)));

@@ -154,7 +154,7 @@ impl FileLockCall {
         // Before the lock is taken: whatever closes the file afterwards releases it.
         match self.descriptor {
             Some(_) => process.has_file_locks.store(true, Relaxed),
-            None => self.file.is_locked(),
+            None => self.file.note_lock(),
         }
         match lock.set(kind, process.family) {
             Err(error) => Some(Err(error)),

@@ -77,7 +77,7 @@ pub enum Operation {
     Futex(Box<FutexWait>),
     /// Wait for a lock with priority inheritance.
     Lock(Box<LockWait>),
-    /// Take, give back or look at a lock of a file.
+    /// Take, release or look at a lock of a file.
     FileLock(Box<FileLockCall>),
     /// Wait for news of children.
     WaitChild(Box<ChildWait>),

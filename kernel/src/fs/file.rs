@@ -137,7 +137,7 @@ impl File {
     }
 
     /// It gets a lock, which is released when it is closed.
-    pub fn is_locked(&self) {
+    pub fn note_lock(&self) {
         self.has_locks.store(true, Relaxed);
     }
 
