@@ -60,9 +60,9 @@ static void queue(void) {
     /* Those to one thread queue too. */
     CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
     count = 0;
-    for (int i = 0; i < 20; i++)
+    for (int i = 0; i < 100; i++)
         CHECK(pthread_kill(pthread_self(), SIGRTMIN) == 0);
-    CHECK(sigprocmask(SIG_SETMASK, &before, NULL) == 0 && count == 20);
+    CHECK(sigprocmask(SIG_SETMASK, &before, NULL) == 0 && count == 100);
 
     /* A full queue refuses; what has no effect is not queued. */
     CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);

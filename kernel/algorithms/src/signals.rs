@@ -327,7 +327,15 @@ pub struct ThreadPending {
 
 impl ThreadPending {
     /// How many signals may wait of which there is more to know than the sender.
-    pub const QUEUED_MAX: usize = 32;
+    pub const QUEUED_MAX: usize = 128;
+    /// The memory for so many; none as long as none waits.
+    pub const QUEUE_BYTES: usize = Self::QUEUED_MAX * size_of::<Information>();
+
+    /// Whether one waits that needs memory.
+    #[must_use]
+    pub fn has_queue(&self) -> bool {
+        !self.queue.0.is_empty()
+    }
 
     /// The signals that wait.
     #[must_use]

@@ -28,6 +28,7 @@ use super::undelivered::calls;
 use super::{Process, WaitStatus};
 use crate::arch::{self, SIGNAL_FRAME_BYTES, SignalHandler, SignalState, UserContext};
 use crate::mm::UserRange;
+use crate::mm::quota::{Amounts, Charge, Family, Kind};
 use crate::sched::timer;
 
 /// How many virtual CPUs are asked whether they block a signal to their process. If all of these
@@ -60,6 +61,8 @@ pub struct CpuSignalState {
     mask: Set,
     /// Signals to this virtual CPU only.
     pending: ThreadPending,
+    /// The charge for the memory of those, while they need any.
+    pending_charge: Option<Charge>,
     /// Signals, if it waits for one of them in `rt_sigtimedwait`.
     waits_for: Set,
     /// A fault of its own, with a signal that it handles.
@@ -160,8 +163,10 @@ impl CpuSignals {
     pub fn take_over(&self, other: &CpuSignals) {
         let mut theirs = other.state.lock();
         let (mask, pending) = (theirs.mask, core::mem::take(&mut theirs.pending));
+        let pending_charge = theirs.pending_charge.take();
         drop(theirs);
-        *self.state.lock() = CpuSignalState { mask, pending, ..CpuSignalState::default() };
+        *self.state.lock() =
+            CpuSignalState { mask, pending, pending_charge, ..CpuSignalState::default() };
         self.demand_attention();
     }
 
@@ -370,7 +375,7 @@ impl Process {
                 if information.code == signal_code::THREAD && !is_real_time(number) {
                     state.pending.add_simple(number, information.fields[0] as u32);
                 } else {
-                    state.pending.add(information)?;
+                    state.add(information, self.family)?;
                 }
                 drop(state);
                 // One that blocks it looks for signals when it stops doing so.
@@ -677,6 +682,18 @@ impl Process {
 }
 
 impl CpuSignalState {
+    /// Adds any signal to this virtual CPU, whose process is of this family.
+    ///
+    /// # Errors
+    /// [`QueueFull`], also if its memory is not within the quota.
+    fn add(&mut self, information: Information, family: Family) -> Result<(), QueueFull> {
+        if self.pending_charge.is_none() {
+            let bytes = Amounts::of(Kind::Memory, ThreadPending::QUEUE_BYTES as u64);
+            self.pending_charge = Some(Charge::new(family, &bytes).map_err(|_| QueueFull)?);
+        }
+        self.pending.add(information)
+    }
+
     /// Takes a signal that is not blocked: a fault, then one to this virtual CPU, then one of those
     /// to the process.
     fn take(&mut self, of_process: &mut Pending) -> Option<Information> {
@@ -689,7 +706,12 @@ impl CpuSignalState {
     /// Takes one of these signals.
     fn take_one_of(&mut self, signals: Set, of_process: &mut Pending) -> Option<Information> {
         match self.pending.take(!signals) {
-            Some(Ok(information)) => Some(information),
+            Some(Ok(information)) => {
+                if !self.pending.has_queue() {
+                    self.pending_charge = None;
+                }
+                Some(information)
+            }
             Some(Err((signal, sender))) => Some(sent_to_thread(sender, signal)),
             None => of_process.take(!signals),
         }

@@ -265,6 +265,8 @@ pub enum Measurement {
     Files,
     /// Bytes of memory per connection that is open and idle
     IdleMemory,
+    /// The programs of libc-test, a test suite that others wrote, on COPS and on Linux
+    LibcTest,
     /// The executor on this host, beside tokio, embassy and others; with --icount no times
     Executor,
     /// Latency of a normal program beside each kind of hostile program

@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 16] = [
+pub const SOURCES: [Source; 17] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -121,6 +121,11 @@ pub const SOURCES: [Source; 16] = [
     Source {
         name: "files",
         make: Make::Cops(&["bench", "files", "--smp", "1"]),
+        measures: PROGRAMS,
+    },
+    Source {
+        name: "libc-test",
+        make: Make::Cops(&["bench", "libc-test", "--smp", "1"]),
         measures: PROGRAMS,
     },
     Source { name: "portions", make: Make::Cops(&["bench", "portions"]), measures: PROGRAMS },

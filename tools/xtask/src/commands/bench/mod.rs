@@ -9,6 +9,7 @@ mod executor;
 mod files;
 pub mod hostile;
 mod idle_memory;
+mod libc_test;
 mod linux;
 mod portions;
 mod priority;
@@ -55,6 +56,11 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             let measured = files::measure(workspace, &prepared, &options)?;
             (report, linux) = (measured.report, measured.linux);
             ("files", measured.rows)
+        }
+        Measurement::LibcTest => {
+            let measured = libc_test::measure(workspace, &prepared, &options)?;
+            (report, linux) = (measured.report, measured.linux);
+            ("libc-test", measured.rows)
         }
         Measurement::IdleMemory => ("idle-memory", idle_memory::measure(&prepared, &options)?),
         Measurement::Executor => unreachable!("done above"),
