@@ -77,24 +77,27 @@ fn ext4(context: &Context<'_>) -> Outcome<Vec<Case>> {
     )?;
     step.done();
     let mut cases = Vec::new();
-    for harts in ["4", "1"] {
-        for (name, program) in [
-            ("ext4", &["/bin/usertests", "--served", "all"][..]),
-            ("ext4, rows of files", &["/bin/measure", "files", "/disk", "1", "1", "make"]),
-        ] {
-            let name = format!("{name}, {harts} hart(s)");
-            let words = ["--smp", harts, "--disk", &path, "/bin/ext4"];
-            let result = cops_exec(&name, &[&words[..], program].concat())?;
-            let mut wrong = status(&result, 0);
-            if !wrong.is_empty() {
-                wrong.push(result.everything());
-            }
-            cases.push(Case::judged(name, &wrong));
+    // The second program makes files of which the first one uses the names.
+    let programs = [
+        ("ext4", &["/bin/usertests", "--served", "all"][..]),
+        ("ext4, rows of files", &["/bin/measure", "files", "/disk", "1", "1", "make"]),
+    ];
+    for (name, program, harts) in
+        programs.iter().flat_map(|(name, program)| ["4", "1"].map(|harts| (name, program, harts)))
+    {
+        let name = format!("{name}, {harts} hart(s)");
+        let words = ["--smp", harts, "--disk", &path, "/bin/ext4"];
+        let result = cops_exec(&name, &[&words[..], program].concat())?;
+        let mut wrong = status(&result, 0);
+        if !wrong.is_empty() {
+            wrong.push(result.everything());
         }
+        let checked = format!("e2fsck after {name}");
+        cases.push(Case::judged(name, &wrong));
         // Closed, so without a replay.
         let check = capture(tool("e2fsck").args(["-fn", &path]), None, |_| ())?;
         let wrong = if check.succeeded() { Vec::new() } else { vec![check.everything()] };
-        cases.push(Case::judged(format!("e2fsck after {harts} hart(s)"), &wrong));
+        cases.push(Case::judged(checked, &wrong));
     }
     let _ = std::fs::remove_file(&image);
     Ok(cases)

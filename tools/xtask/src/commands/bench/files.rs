@@ -1,7 +1,7 @@
-//! Reads and writes of files on an ext4 disk, by the number of coroutines or threads that make them:
-//! the native `measure files` and the Linux program `user/linux/files.c` on COPS, and the same
-//! Linux program on Linux. The contestants take turns in boots of their own, each with a fresh copy
-//! of the same disk.
+//! Reads and writes of files on an ext4 disk, by the number of coroutines or threads that make
+//! them: the native `measure files` and the Linux program `user/linux/files.c` on COPS, and the
+//! same Linux program on Linux. The contestants take turns in boots of their own, each with a fresh
+//! copy of the same disk.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
