@@ -2,9 +2,9 @@
    `suite: name=... result=...` for each. Process 1 of Linux mounts what programs expect, and powers
    the machine off at the end.
 
-     suite FOLDER SECONDS
+     suite [FOLDER [SECONDS]]
 
-   A program runs in an empty folder, without input. What it prints is shown if it fails. One that
+   FOLDER is /tests and SECONDS is 30 unless it is said, as process 1 has no arguments. A program runs in an empty folder, without input. What it prints is shown if it fails. One that
    takes more than SECONDS is killed. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -108,8 +108,8 @@ static void run(const char *folder, const char *name, double seconds) {
 
 int main(int count, char **arguments) {
     int is_first = getpid() == 1 && !is_cops();
-    const char *folder = count > 1 ? arguments[1] : "/suite";
-    double seconds = count > 2 ? atof(arguments[2]) : 20;
+    const char *folder = count > 1 ? arguments[1] : "/tests";
+    double seconds = count > 2 ? atof(arguments[2]) : 30;
     struct dirent **found;
     if (is_first)
         begin_linux();

@@ -187,6 +187,9 @@ pub struct Usage {
     pub blocks: u64,
     /// Free blocks.
     pub free_blocks: u64,
+    /// How many files have room, with those that exist, and how many are free; 0 if it does not
+    /// say.
+    pub files: [u64; 2],
 }
 
 impl Usage {
@@ -200,8 +203,10 @@ impl Usage {
         let mut fields = Fields(&mut bytes);
         let names = super::syscall::NAME_BYTES_MAX as u64;
         let (block, free) = (BLOCK_BYTES.into(), self.free_blocks);
-        // Files are not counted; no identifier.
-        for word in [self.kind, block, self.blocks, free, free, 0, 0, 0, names, block] {
+        let [files, free_files] = self.files;
+        // No identifier.
+        for word in [self.kind, block, self.blocks, free, free, files, free_files, 0, names, block]
+        {
             fields.word(word);
         }
         bytes

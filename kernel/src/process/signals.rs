@@ -682,7 +682,7 @@ impl Process {
 }
 
 impl CpuSignalState {
-    /// Adds any signal to this virtual CPU, whose process is of this family.
+    /// Adds any signal to this virtual CPU, of a process of this family.
     ///
     /// # Errors
     /// [`QueueFull`], also if its memory is not within the quota.

@@ -206,7 +206,7 @@ pub struct Shell {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ./cops serve /bin/matrix-server --port 9000:9000\n  \
-    ./cops serve /bin/echo --port 7000:7\n  \
+    ./cops serve /bin/echo-server --port 7000:7\n  \
     ./cops serve /bin/matrix-server --net tap=tap0 --ip 10.0.3.2/24,10.0.3.1")]
 pub struct Serve {
     /// Forward TCP ports of this host's loopback to the guest (repeatable; user network only)

@@ -24,7 +24,7 @@ fn the_programs_own_options_are_left_alone() {
 fn a_servers_ports_may_follow_it() {
     let words = [
         "serve",
-        "/bin/echo",
+        "/bin/echo-server",
         "--port",
         "7000:7,7001:7",
         "--port",
@@ -36,7 +36,7 @@ fn a_servers_ports_may_follow_it() {
     let Command::Serve(serve) = parse(&words).unwrap().command else { panic!("not serve") };
     assert_eq!(
         (serve.program.as_str(), serve.arguments.join(" ")),
-        ("/bin/echo", "a --vcpus".to_owned())
+        ("/bin/echo-server", "a --vcpus".to_owned())
     );
     assert_eq!(serve.ports.iter().map(|port| port.host).collect::<Vec<_>>(), [7000, 7001, 80]);
 }
@@ -63,8 +63,8 @@ fn garbage_is_refused_with_the_value_in_the_message() {
         &["check", "--message-format", "xml"],
         &["report", "figures", "--write"],
         &["bench", "executor", "--counts"],
-        &["serve", "--port", "http", "/bin/echo"],
-        &["serve", "--ip", "10.0.0.1", "/bin/echo"],
+        &["serve", "--port", "http", "/bin/echo-server"],
+        &["serve", "--ip", "10.0.0.1", "/bin/echo-server"],
         &["fuzz", "--calls", "0"],
         &["fuzz", "--calls-per-boot", "0"],
         &["fuzz", "--seed", "-1"],

@@ -416,6 +416,7 @@ impl Node for Inode {
         let (limit, used) = quota::state(Family::ROOT)
             .map_or((0, 0), |(limits, used)| (memory(limits), memory(used)));
         let free = if self.files.is_read_only { 0 } else { limit.saturating_sub(used) };
-        Some(Ok(Usage { kind: TEMPORARY, blocks: limit, free_blocks: free }))
+        // There is room for as many files as blocks.
+        Some(Ok(Usage { kind: TEMPORARY, blocks: limit, free_blocks: free, files: [limit, free] }))
     }
 }

@@ -496,6 +496,6 @@ impl Node for ProcNode {
     }
 
     fn usage(&self, _ask: &mut Ask) -> Attempt<Usage> {
-        Some(Ok(Usage { kind: KIND, blocks: 0, free_blocks: 0 }))
+        Some(Ok(Usage { kind: KIND, ..Usage::default() }))
     }
 }

@@ -381,6 +381,6 @@ impl Node for ServedNode {
                 .and_then(<[u8]>::first_chunk)
                 .map_or(0, |word| u64::from_le_bytes(*word))
         });
-        Some(Ok(Usage { kind, blocks, free_blocks }))
+        Some(Ok(Usage { kind, blocks, free_blocks, ..Usage::default() }))
     }
 }

@@ -267,7 +267,7 @@ mod tests {
             names_service(&words.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         assert!(matches!(names(&["run"]), Ok(true)));
-        assert!(matches!(names(&["/bin/echo", "run"]), Ok(false)));
+        assert!(matches!(names(&["/bin/echo-server", "run"]), Ok(false)));
         let error = names(&["run", "--out", "x"]).unwrap_err().to_string();
         assert!(error.contains("--out x"), "{error}");
     }

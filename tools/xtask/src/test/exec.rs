@@ -33,9 +33,11 @@ const TESTS: [(&str, &[&str], Check); 6] = [
     }),
     ("one hart", &["--smp", "1", "/bin/hello"], |result| status(result, 0)),
     ("eight harts", &["--smp", "8", "/bin/hello"], |result| status(result, 0)),
-    ("a server is ended at the time limit with 124", &["--timeout", "3", "/bin/echo"], |result| {
-        status(result, 124)
-    }),
+    (
+        "a server is ended at the time limit with 124",
+        &["--timeout", "3", "/bin/echo-server"],
+        |result| status(result, 124),
+    ),
     ("a program that is not there", &["/bin/no-such-program"], |result| {
         let mut wrong = status(result, 125);
         if !result.stderr.contains("/bin/no-such-program") || !result.stderr.contains("/bin/hello")

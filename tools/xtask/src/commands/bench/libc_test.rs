@@ -31,7 +31,7 @@ use crate::workspace::Workspace;
 const RUNNER: &str = "suite";
 /// Where the programs are, on both systems.
 const PLACE: &str = "tests";
-/// How long a program may take, in seconds.
+/// How long a program may take, in seconds; as in [`RUNNER`], which has no arguments on Linux.
 const SECONDS: &str = "30";
 /// Time limit of each of the two boots; not a criterion.
 const LIMIT: Duration = Duration::from_secs(1800);

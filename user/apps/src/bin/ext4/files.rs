@@ -217,7 +217,7 @@ impl FileSystem for Files {
         let found = self.ext4.statistics().await.map_err(errno)?;
         let blocks = |count: u64| count * u64::from(found.block_size) / BLOCK_BYTES;
         let (blocks, free_blocks) = (blocks(found.blocks), blocks(found.free_blocks));
-        Ok(Usage { kind: EXT4, blocks, free_blocks })
+        Ok(Usage { kind: EXT4, blocks, free_blocks, ..Usage::default() })
     }
 
     async fn forget(&self, node: u64, count: u64) {

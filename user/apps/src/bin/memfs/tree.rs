@@ -375,7 +375,7 @@ impl FileSystem for Tree {
     }
 
     async fn usage(&self) -> Result<Usage> {
-        Ok(Usage { kind: 0x1234, blocks: 1000, free_blocks: 500 })
+        Ok(Usage { kind: 0x1234, blocks: 1000, free_blocks: 500, ..Usage::default() })
     }
 
     async fn forget(&self, node: u64, count: u64) {

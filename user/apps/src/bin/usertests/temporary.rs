@@ -786,6 +786,7 @@ async fn other_file_systems() -> Outcome {
     for path in [c"/", c"/tmp", c"/dev/null"] {
         check_equal!(raw::call(number::STATFS, [path.as_ptr().addr(), place]), Ok(0), "statfs");
         check_equal!(bytes[8..10], 4096u16.to_le_bytes(), "size of a block");
+        check!(bytes[40..48] != [0; 8], "{path:?} has no room for files");
     }
     raw::refused("fstatfs of nothing", number::FSTATFS, [9999, place], &[EBADF])?;
     let systems = [status("/", 0)?, status("/tmp", 0)?, status("/dev", 0)?];

@@ -1,4 +1,4 @@
-//! A TCP echo server: `echo [PORT]`; the default port is 7.
+//! A TCP echo server: `echo-server [PORT]`; the default port is 7.
 #![no_std]
 #![no_main]
 
@@ -11,7 +11,7 @@ use cops::{Arguments, println};
 async fn main(mut arguments: Arguments) -> io::Result<()> {
     let port = arguments.nth(1).and_then(|text| text.parse().ok()).unwrap_or(7);
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
-    println!("echo: listening on port {port}");
+    println!("echo-server: listening on port {port}");
     loop {
         let stream = listener.accept().await?;
         task::spawn(serve(stream), Priority::DEFAULT);
