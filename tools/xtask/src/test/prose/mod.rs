@@ -38,6 +38,7 @@ const GENERATED: [&str; 8] = [
     "docs/results/costs.md",
     "docs/results/executor.md",
     "docs/results/files.md",
+    "docs/results/libc-test.md",
     "docs/results/hostile.md",
     "docs/results/portions.md",
     "docs/results/priority.md",
