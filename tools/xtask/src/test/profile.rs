@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Case, Context, step};
 use crate::cli::Machine as MachineOptions;
-use crate::commands::profile::{Profiler, Served, TOLERATED_PER_MILLE, check_version};
+use crate::commands::profile::{Profiler, Served, check_version};
 use crate::error::Outcome;
 use crate::qemu::console::{Transcript, follow_while_it_writes};
 use crate::qemu::machine::Machine;
@@ -64,11 +64,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 fn exactness(served: &Served) -> Vec<String> {
-    if served.deviation_per_mille().abs() <= TOLERATED_PER_MILLE {
-        Vec::new()
-    } else {
-        vec![served.check()]
-    }
+    if served.is_exact() { Vec::new() } else { vec![served.check()] }
 }
 
 fn names(served: &Served) -> Vec<String> {
