@@ -11,7 +11,7 @@
 //! The layouts are part of the ABI: little endian, in the order of the fields, without padding.
 
 /// Version of the records; bits 8 and up of the call's first argument.
-pub const INSPECT_VERSION: usize = 1;
+pub const INSPECT_VERSION: usize = 2;
 /// Maximum size of a reply, in bytes.
 pub const REPLY_BYTES_MAX: usize = 2048;
 
@@ -118,6 +118,57 @@ pub mod state {
             ENDED => "ended",
             STOPPED => "stopped",
             _ => "?",
+        }
+    }
+}
+
+/// What a coroutine is (SPEC 2.1). The kind is in the table of functions that its control block
+/// points to.
+pub mod coroutine_kind {
+    /// A coroutine of a program.
+    pub const TASK: u32 = 0;
+    /// The `main` of a program.
+    pub const MAIN: u32 = 1;
+    /// Completes a system call that waits.
+    pub const CALL: u32 = 2;
+    /// A service of the kernel.
+    pub const SERVICE: u32 = 3;
+    /// The kernel's coroutine that switches to user mode, one for each hart.
+    pub const SWITCHING: u32 = 4;
+
+    /// The name in reports.
+    #[must_use]
+    pub const fn name(kind: u32) -> &'static str {
+        match kind {
+            TASK => "task",
+            MAIN => "main",
+            CALL => "call",
+            SERVICE => "service",
+            SWITCHING => "switching",
+            _ => "?",
+        }
+    }
+}
+
+/// Why a coroutine is running-suspended: how its virtual CPU entered the kernel (SPEC 3.6).
+pub mod cause {
+    /// It is not.
+    pub const NONE: u32 = 0;
+    /// It was interrupted.
+    pub const INTERRUPT: u32 = 1;
+    /// An exception, such as a page fault.
+    pub const EXCEPTION: u32 = 2;
+    /// A synchronous system call.
+    pub const CALL: u32 = 3;
+
+    /// The name in reports; empty for none.
+    #[must_use]
+    pub const fn name(cause: u32) -> &'static str {
+        match cause {
+            INTERRUPT => "interrupt",
+            EXCEPTION => "exception",
+            CALL => "call",
+            _ => "",
         }
     }
 }
@@ -280,7 +331,7 @@ records! {
     }
 
     /// A virtual CPU.
-    CpuRecord: 64, kind::CPUS => {
+    CpuRecord: 72, kind::CPUS => {
         /// Number of its process.
         process: u32,
         /// Its number within the process.
@@ -303,6 +354,10 @@ records! {
         polls: u64,
         /// Ticks during which it had a hart.
         run_ticks: u64,
+        /// If its state is suspended or blocked: how it entered the kernel, see [`cause`].
+        cause: u32,
+        /// Reserved; 0.
+        reserved: u32,
     }
 
     /// The longest portion of one kind and detail on one hart.
@@ -333,7 +388,7 @@ records! {
     }
 
     /// A coroutine.
-    CoroutineRecord: 40, kind::COROUTINES => {
+    CoroutineRecord: 48, kind::COROUTINES => {
         /// Its id, see [`crate::CoroutineId`].
         coroutine: u64,
         /// Number of its process; 0 for the kernel.
@@ -344,6 +399,10 @@ records! {
         priority: u32,
         /// The worker (hart or virtual CPU) that runs it or ran it last.
         worker: u32,
+        /// See [`coroutine_kind`]. That of a process's coroutine is as the process claims.
+        kind: u32,
+        /// If its state is suspended: why, see [`cause`].
+        cause: u32,
         /// The name of a kernel service; zeros otherwise.
         name: [u8; 16],
     }

@@ -134,8 +134,9 @@ macro_rules! events {
 
 events! {
     // Coroutines of the kernel.
-    /// The hart begins to poll a kernel coroutine.
-    PollBegin = 1 { coroutine: u64 = coroutine, level: u8 = level };
+    /// The hart begins to poll a kernel coroutine of this
+    /// [kind](crate::inspect::coroutine_kind).
+    PollBegin = 1 { coroutine: u64 = coroutine, level: u8 = level, kind: u8 = cpu };
     /// The poll has returned; `finished` is 1 if the coroutine has ended.
     PollEnd = 2 { coroutine: u64 = coroutine, finished: u64 = argument };
     /// A kernel coroutine is woken by the coroutine `by` (0: by an interrupt handler, or outside of
@@ -198,8 +199,8 @@ events! {
     UserInterruptTaken = 42 { process: u32 = process, cpu: u8 = cpu };
 
     // Events that a process writes about its own coroutines.
-    /// The virtual CPU begins to poll a coroutine.
-    UserPollBegin = 48 { process: u32 = process, cpu: u8 = cpu, coroutine: u64 = coroutine, level: u8 = level };
+    /// The virtual CPU begins to poll a coroutine of this [kind](crate::inspect::coroutine_kind).
+    UserPollBegin = 48 { process: u32 = process, cpu: u8 = cpu, coroutine: u64 = coroutine, level: u8 = level, kind: u64 = argument };
     /// The poll has returned.
     UserPollEnd = 49 { process: u32 = process, cpu: u8 = cpu, coroutine: u64 = coroutine, finished: u64 = argument };
     /// A coroutine is woken by the coroutine `by` of the process (0: by the result of a call).

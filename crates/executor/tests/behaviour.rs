@@ -578,7 +578,7 @@ unsafe extern "C" fn count_drop(_data: *mut ()) {
 
 #[test]
 fn one_that_begins_blocked_is_polled_once_woken_and_dropped_in_any_case() {
-    static VTABLE: FutureVTable = FutureVTable { poll: count_poll, drop: count_drop };
+    static VTABLE: FutureVTable = FutureVTable { poll: count_poll, drop: count_drop, kind: 0 };
     let executor = executor!(33);
     let spawn = || {
         // SAFETY: the functions touch counters only and ignore the data word.

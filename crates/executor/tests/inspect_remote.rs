@@ -21,20 +21,31 @@ fn own_memory(address: u64) -> Option<u64> {
 fn both_views_agree() {
     EXECUTOR.start_on_host(1).unwrap();
     for number in 0..700u32 {
-        EXECUTOR.spawn(pending(), Priority::saturating(number % 64)).unwrap();
+        let priority = Priority::saturating(number % 64);
+        match number % 3 {
+            0 => EXECUTOR.spawn_of_kind::<_, 5>(pending(), priority),
+            1 => EXECUTOR.spawn(pending(), priority),
+            _ => EXECUTOR.spawn_join(pending::<()>(), priority).map(|handle| handle.id()),
+        }
+        .unwrap();
     }
     EXECUTOR.run(0, 300);
     let address = std::ptr::from_ref(EXECUTOR.core()).expose_provenance() as u64;
     let mut phases = [0; 4];
+    let mut kinds = [0; 6];
     for index in 1.. {
         let own = EXECUTOR.inspect_slot(index);
         assert_eq!(Core::inspect_remote(address, 9, index, own_memory), own, "slot {index}");
         match own {
             Inspected::End => break,
             Inspected::Empty => {}
-            Inspected::Coroutine(found) => phases[found.phase as usize] += 1,
+            Inspected::Coroutine(found) => {
+                phases[found.phase as usize] += 1;
+                kinds[found.kind] += 1;
+            }
         }
     }
+    assert_eq!(kinds, [466, 0, 0, 0, 0, 234]);
     assert_eq!(phases[Phase::Blocked as usize] + phases[Phase::Ready as usize], 700);
     assert!(
         phases[Phase::Blocked as usize] >= 300 && phases[Phase::Ready as usize] > 0,

@@ -41,7 +41,7 @@ struct Task {
     body: Option<(Arc<Scene>, Body)>,
 }
 
-static VTABLE: FutureVTable = FutureVTable { poll, drop };
+static VTABLE: FutureVTable = FutureVTable { poll, drop, kind: 0 };
 
 unsafe extern "C" fn poll(data: *mut (), _id: u64) -> bool {
     // SAFETY: `spawn` leaked it, and the scene lives as long as the model's execution.

@@ -519,6 +519,7 @@ fn all_phases_are_seen() {
         priority,
         worker: 0,
         is_cancelled,
+        kind: 0,
     };
     assert_eq!(
         seen,

@@ -24,7 +24,7 @@ use crate::process::children::Entry;
 use crate::process::{
     self, PersonalityKind, RUN_QUEUE, WaitStatus, children, keys, reaper, sweeper, user_mode,
 };
-use crate::sched::{self, leftovers, spawn_service, switching, timer, watch};
+use crate::sched::{self, leftovers, spawn_service, spawn_switching, switching, timer, watch};
 use crate::syscall;
 use crate::trace;
 use crate::{arch, call};
@@ -106,7 +106,7 @@ fn spawn_other_services() {
         let run = |me, cpu: &_, slice: &mut _, turn: &mut _, begin_ticks| {
             user_mode::run(syscall::handle, me, cpu, slice, turn, begin_ticks)
         };
-        spawn_service(&name, Priority::DEFAULT, switching(hart, &RUN_QUEUE, run));
+        spawn_switching(&name, switching(hart, &RUN_QUEUE, run));
     }
 }
 

@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use core::num::NonZeroU64;
 
 use cops_abi::errno::CallResult;
-use cops_abi::inspect::portion;
+use cops_abi::inspect::{coroutine_kind, portion};
 use cops_abi::ring::Completion;
 use cops_abi::{CoroutineId, Errno, Priority};
 use cops_executor::FutureVTable;
@@ -123,11 +123,14 @@ fn finish(
     Some(deliver(call, result, index))
 }
 
-static VTABLE: FutureVTable = FutureVTable { poll, drop: drop_nothing };
+/// What the coroutines of calls are.
+const KIND: usize = coroutine_kind::CALL as usize;
+
+static VTABLE: FutureVTable = FutureVTable { poll, drop: drop_nothing, kind: KIND };
 
 /// One poll of a call's coroutine. Returns whether the coroutine has ended.
 unsafe extern "C" fn poll(data: *mut (), coroutine: u64) -> bool {
-    trace::poll(|| attempt(data, coroutine), |&finished| finished)
+    trace::poll(KIND, || attempt(data, coroutine), |&finished| finished)
 }
 
 /// Attempts the operation; the time is accounted to the calling process.

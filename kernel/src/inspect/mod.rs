@@ -15,7 +15,9 @@ pub use statistics::statistics;
 use core::sync::atomic::Ordering::*;
 
 use cops_abi::Priority;
-use cops_abi::inspect::{self, CoroutineRecord, CpuRecord, HartRecord, ProcessRecord, state};
+use cops_abi::inspect::{
+    self, CoroutineRecord, CpuRecord, HartRecord, ProcessRecord, cause, state,
+};
 use cops_abi::page::{NO_LEVEL, level_number};
 use cops_executor::WorkerState;
 use cops_executor::core::{Executor, Inspected, Inspection, Phase};
@@ -125,6 +127,10 @@ impl Process {
             CpuState::Held => (state::STOPPED, 0),
             CpuState::Ended => (state::ENDED, 0),
         };
+        let cause = match state {
+            state::SUSPENDED | state::BLOCKED => cpu.entered_by.load(Relaxed).into(),
+            _ => cause::NONE,
+        };
         Some(CpuRecord {
             process: self.id,
             cpu: index as u32,
@@ -137,6 +143,8 @@ impl Process {
             posted: worker.posted.load(Relaxed),
             polls: worker.polls.load(Relaxed),
             run_ticks: cpu.run_ticks.load(Relaxed),
+            cause,
+            reserved: 0,
         })
     }
 
@@ -199,8 +207,8 @@ fn record(found: &Inspection) -> CoroutineRecord {
         Phase::Blocked => state::BLOCKED,
     };
     let (coroutine, priority) = (found.id.raw(), found.priority.level().into());
-    let worker = found.worker & 63;
-    CoroutineRecord { coroutine, state, priority, worker, ..CoroutineRecord::default() }
+    let (worker, kind) = (found.worker & 63, found.kind as u32);
+    CoroutineRecord { coroutine, state, priority, worker, kind, ..CoroutineRecord::default() }
 }
 
 /// The coroutine in slot `slot` of `process`, from 1 on. It is read from the process's executor
@@ -217,11 +225,11 @@ pub fn user_coroutine(process: &Process, slot: u32) -> Found {
     Found::from(Executor::inspect_remote(executor, EXECUTOR_NUMBER, slot, read), |found| {
         let polls_it = |cpu: &_| process.current_coroutine(*cpu) == found.id.raw();
         let polled_by = (0..process.cpu_count()).find(polls_it);
-        let state = match polled_by.and_then(|cpu| process.cpu_record(cpu)) {
-            Some(cpu) if cpu.state == state::RUNNING => state::RUNNING,
-            Some(_) => state::SUSPENDED,
-            None => record(&found).state,
+        let (state, cause) = match polled_by.and_then(|cpu| process.cpu_record(cpu)) {
+            Some(cpu) if cpu.state == state::RUNNING => (state::RUNNING, cause::NONE),
+            Some(cpu) => (state::SUSPENDED, cpu.cause),
+            None => (record(&found).state, cause::NONE),
         };
-        CoroutineRecord { process: process.id, state, ..record(&found) }
+        CoroutineRecord { process: process.id, state, cause, ..record(&found) }
     })
 }

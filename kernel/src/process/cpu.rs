@@ -5,7 +5,7 @@
 //! coroutines take this second lock.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
 
 use cops_abi::interrupt::CpuRecord;
 use cops_abi::page::MAX_CPUS;
@@ -105,6 +105,8 @@ pub struct VirtualCpu {
     charge: Mutex<Charge>,
     /// Ticks during which it had a hart.
     pub run_ticks: AtomicU64,
+    /// How it last entered the kernel: a [cause](cops_abi::inspect::cause).
+    pub entered_by: AtomicU8,
 }
 
 impl VirtualCpu {
@@ -162,6 +164,7 @@ impl VirtualCpu {
             signals,
             futex: OwnWait::default(),
             run_ticks: AtomicU64::new(0),
+            entered_by: AtomicU8::new(0),
         })
     }
 

@@ -215,6 +215,21 @@ impl Process {
         }
     }
 
+    /// `cpu` waits in a synchronous call from now on. What it would have taken up after its poll,
+    /// results and ready coroutines, is left to a parked virtual CPU.
+    ///
+    /// A result that comes from now on finds that `cpu` is not active. One that came before is in
+    /// the ring.
+    pub(crate) fn leave_work_of(&self, cpu: &VirtualCpu) {
+        if cpu.as_thread().is_some() || self.cpu_count() == 1 || self.waiting_levels() == 0 {
+            return;
+        }
+        let parked = self.cpus.lock().unpark_one();
+        if let Some(cpu) = parked {
+            self.queue_unparked(cpu);
+        }
+    }
+
     /// `cpu` is about to enter user mode: if it is to be interrupted, makes it continue in its
     /// handler.
     #[inline]

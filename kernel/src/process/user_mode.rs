@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cops_abi::Priority;
-use cops_abi::inspect::portion;
+use cops_abi::inspect::{cause, portion};
 use cops_abi::page::level_number;
 use cops_abi::syscall::signal;
 use cops_algorithms::signals::Information;
@@ -148,6 +148,7 @@ fn run_until_stopped(
         let is_call = match trap {
             UserTrap::Syscall => {
                 COUNTERS.system_calls.add(1);
+                cpu.entered_by.store(cause::CALL as u8, Relaxed);
                 true
             }
             // A portion of an `execve` that cannot fail any more: nothing else comes before the new
@@ -167,8 +168,11 @@ fn run_until_stopped(
         match trap {
             // Also without a trap, for signals that are due.
             UserTrap::Interrupt if cpu.signals.is_due() => process.deliver_signals(cpu, context),
-            UserTrap::Interrupt | UserTrap::Syscall => {}
+            UserTrap::Interrupt | UserTrap::Syscall => {
+                cpu.entered_by.store(cause::INTERRUPT as u8, Relaxed);
+            }
             UserTrap::Fault(fault) => {
+                cpu.entered_by.store(cause::EXCEPTION as u8, Relaxed);
                 portions::is(portion::FAULT, || {
                     let address = match fault {
                         Fault::Page { address, .. } => address as u64,

@@ -32,7 +32,7 @@ pub use entity::{Client, Entity, Standing};
 pub use executor::{current_number, executor, prepare, run_hart, wake_by_number, workers};
 pub use peers::others_are_behind;
 pub use run_queue::{RunQueue, SHARE_MAX, name_of_hold};
-pub use service::{Service, set_priority, spawn_service};
+pub use service::{Service, set_priority, spawn_service, spawn_switching};
 pub use switching::{Stopped, Switcher, switching};
 pub use system_page::{make as make_system_page, system_page};
 pub use timer::Timer;

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
+use cops_abi::inspect::coroutine_kind;
 use cops_abi::{CoroutineId, Priority};
 
 use super::{current_number, executor};
@@ -44,7 +45,23 @@ pub fn spawn_service(
     priority: Priority,
     future: impl Future<Output = ()> + Send + 'static,
 ) {
-    match executor().spawn(trace::traced(future), priority) {
+    spawn_named::<_, { coroutine_kind::SERVICE as usize }>(name, priority, future);
+}
+
+/// Spawns the coroutine of a hart that switches to user mode.
+///
+/// # Panics
+/// As [`spawn_service`].
+pub fn spawn_switching(name: &str, future: impl Future<Output = ()> + Send + 'static) {
+    spawn_named::<_, { coroutine_kind::SWITCHING as usize }>(name, Priority::DEFAULT, future);
+}
+
+fn spawn_named<F, const KIND: usize>(name: &str, priority: Priority, future: F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let future = trace::traced::<F, KIND>(future);
+    match executor().spawn_of_kind::<_, KIND>(future, priority) {
         Ok(id) => trace::name(id.raw(), name),
         Err(error) => panic!("no memory for a service of the kernel: {error:?}"),
     }

@@ -170,6 +170,7 @@ fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> 
         Submitted::InFlight(handle) if frame.coroutine != 0 => Reply::InFlight(handle),
         Submitted::InFlight(call) => {
             process.waits_for(cpu, Wait::Call(call));
+            process.leave_work_of(cpu);
             process.report_stop();
             Reply::Waits
         }

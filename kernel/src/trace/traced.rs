@@ -3,6 +3,7 @@
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
+use core::task::Context;
 
 use cops_abi::inspect::portion;
 use cops_algorithms::fixed_list::FixedList;
@@ -11,16 +12,25 @@ use spin::Mutex;
 use super::{Event, current_number, emit, is_on};
 use crate::portions;
 
-/// Wraps `future` so that its polls are traced. All coroutines of the kernel are spawned with this.
-pub async fn traced<F: Future<Output = ()>>(future: F) {
+/// Wraps `future`, that of a coroutine of this [kind](cops_abi::inspect::coroutine_kind), so that
+/// its polls are traced. All coroutines of the kernel are spawned with this.
+pub async fn traced<F: Future<Output = ()>, const KIND: usize>(future: F) {
     let mut future = pin!(future);
-    poll_fn(|context| poll(|| future.as_mut().poll(context), |poll| poll.is_ready())).await
+    let poll_traced = |context: &mut Context<'_>| {
+        poll(KIND, || future.as_mut().poll(context), |poll| poll.is_ready())
+    };
+    poll_fn(poll_traced).await
 }
 
-/// Calls `work`, one poll of the current coroutine, between the events for its begin and its end.
+/// Calls `work`, one poll of the current coroutine, which is of this kind, between the events for
+/// its begin and its end.
 #[inline]
-pub fn poll<R>(work: impl FnOnce() -> R, is_finished: impl FnOnce(&R) -> bool) -> R {
-    emit(move || Event::PollBegin { coroutine: current_number(), level: current_level() });
+pub fn poll<R>(kind: usize, work: impl FnOnce() -> R, is_finished: impl FnOnce(&R) -> bool) -> R {
+    emit(move || Event::PollBegin {
+        coroutine: current_number(),
+        level: current_level(),
+        kind: kind as u8,
+    });
     portions::point(portion::SERVICE, || 0);
     portions::is(portion::SERVICE, || {
         let coroutine = current_number();

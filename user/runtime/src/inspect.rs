@@ -13,7 +13,8 @@ use crate::io::Result;
 use crate::system;
 
 pub use cops_abi::inspect::{
-    CoroutineRecord, CpuRecord, HartRecord, PortionRecord, ProcessRecord, state, text,
+    CoroutineRecord, CpuRecord, HartRecord, PortionRecord, ProcessRecord, cause, coroutine_kind,
+    state, text,
 };
 
 /// All records of a kind, beginning with number `from`.

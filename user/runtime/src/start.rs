@@ -14,7 +14,6 @@ use cops_abi::note::Note;
 use cops_executor::image::CoreTable;
 
 use crate::process::{ExitCode, exit};
-use crate::task::Priority;
 use crate::{fatal, shared, sync, trace, worker};
 
 /// Marks the program as a native one. The linker script keeps it.
@@ -65,7 +64,7 @@ pub(crate) extern "C" fn start(stack: *const usize) -> ! {
     worker::become_worker(0);
     // The `main` of an explicit runner is called here, outside of coroutines, and ends the process.
     let main = _cops_main(arguments);
-    crate::task::spawn(async { exit(main.await.0) }, Priority::DEFAULT);
+    crate::task::spawn_main(async { exit(main.await.0) });
     worker::run(0)
 }
 

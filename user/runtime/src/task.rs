@@ -7,11 +7,15 @@ use core::future::Future;
 
 use crate::trace::Traced;
 use crate::worker::EXECUTOR;
+use cops_abi::inspect::coroutine_kind;
 
-pub use crate::runner::{InsideCoroutine, Until, run};
+pub use crate::runner::{RunError, Until, run};
 pub use cops_abi::{CoroutineId, Priority};
 pub use cops_executor::{JoinError, JoinHandle, SpawnError, YieldNow, cancel, current, priority};
 pub use cops_executor::{wake_up, waker_of, yield_now};
+
+const TASK: usize = coroutine_kind::TASK as usize;
+const MAIN: usize = coroutine_kind::MAIN as usize;
 
 /// Spawns a coroutine that runs `future` at `priority`, on any virtual CPU.
 ///
@@ -37,7 +41,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    match EXECUTOR.spawn_join(Traced(future), priority) {
+    match EXECUTOR.spawn_join(Traced::<_, TASK>(future), priority) {
         Ok(handle) => handle,
         Err(error) => panic!("spawn: {error:?}"),
     }
@@ -51,7 +55,15 @@ pub fn try_spawn<F>(future: F, priority: Priority) -> Result<CoroutineId, SpawnE
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    EXECUTOR.spawn(Traced(future), priority)
+    EXECUTOR.spawn(Traced::<_, TASK>(future), priority)
+}
+
+/// Spawns the coroutine that runs `main`.
+pub(crate) fn spawn_main(future: impl Future<Output = ()> + Send + 'static) {
+    let future = Traced::<_, MAIN>(future);
+    if let Err(error) = EXECUTOR.spawn_of_kind::<_, MAIN>(future, Priority::DEFAULT) {
+        crate::fatal(format_args!("no memory for main: {error:?}"));
+    }
 }
 
 /// Changes the priority of a coroutine in any state; a ready one moves to the tail of its new
@@ -93,5 +105,5 @@ pub fn live_count() -> u64 {
 /// # Errors
 /// `EINVAL` if that would be more than `cops_abi::page::MAX_CPUS`, `ENOMEM`.
 pub fn alloc_cpu(count: usize) -> crate::io::Result<usize> {
-    Ok(crate::system::allocate_cpus(count, crate::worker::begin)?)
+    Ok(crate::worker::allocate_cpus(count, crate::worker::begin)?.end)
 }

@@ -70,11 +70,11 @@ fn record(event: impl FnOnce(u8) -> Event) {
     }
 }
 
-/// A future with traced polls.
+/// The future of a coroutine of a [kind](cops_abi::inspect::coroutine_kind), with traced polls.
 #[repr(transparent)]
-pub(crate) struct Traced<F>(pub(crate) F);
+pub(crate) struct Traced<F, const KIND: usize>(pub(crate) F);
 
-impl<F: Future> Future for Traced<F> {
+impl<F: Future, const KIND: usize> Future for Traced<F, KIND> {
     type Output = F::Output;
 
     #[inline]
@@ -82,16 +82,21 @@ impl<F: Future> Future for Traced<F> {
         // SAFETY: structural pinning: the field is pinned with the whole, no other code reaches it,
         // and `Traced` has no `Drop`.
         let future = unsafe { self.map_unchecked_mut(|traced| &mut traced.0) };
-        if ON.load(Relaxed) { poll_traced(future, context) } else { future.poll(context) }
+        if ON.load(Relaxed) { poll_traced(future, context, KIND) } else { future.poll(context) }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn poll_traced<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
+fn poll_traced<F: Future>(
+    future: Pin<&mut F>,
+    context: &mut Context<'_>,
+    kind: usize,
+) -> Poll<F::Output> {
+    let kind = kind as u64;
     let (coroutine, level) =
         current().map_or((0, 0), |id| (id.raw(), priority(id).unwrap_or_default().level()));
-    record(|cpu| Event::UserPollBegin { process: 0, cpu, coroutine, level });
+    record(|cpu| Event::UserPollBegin { process: 0, cpu, coroutine, level, kind });
     let poll = future.poll(context);
     let finished = poll.is_ready().into();
     record(|cpu| Event::UserPollEnd { process: 0, cpu, coroutine, finished });

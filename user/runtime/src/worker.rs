@@ -3,15 +3,19 @@
 //! May touch: the thread pointer, the workers' records in the process page, parking in the kernel.
 #![allow(unsafe_code)]
 
+use core::ops::Range;
 use core::ptr;
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
+use cops_abi::Errno;
 use cops_abi::page::{MAX_CPUS, flags};
 use cops_abi::ring;
+use cops_executor::core::NO_WORKER;
 use cops_executor::{Executor, Hooks, NO_CURRENT_WORKER, RunOutcome, encode_current_worker};
 use core::sync::atomic::{Ordering::*, fence};
 
 use crate::call::{limit, ring as results};
+use crate::lock::Lock;
 use crate::thread::Local;
 use crate::{arch, fatal, interrupt, shared, system};
 
@@ -33,6 +37,11 @@ const fn local(worker: u32) -> Local {
     Local::of_worker(encode_current_worker(EXECUTOR_NUMBER, worker))
 }
 
+/// The word of worker `index` of this process's executor.
+pub(crate) fn word_of(index: u32) -> u32 {
+    encode_current_worker(EXECUTOR_NUMBER, index)
+}
+
 /// Called by the executor to learn the current worker.
 #[unsafe(no_mangle)]
 extern "C" fn _cops_executor_current_worker() -> u32 {
@@ -52,7 +61,8 @@ pub(crate) fn current_local() -> Option<&'static Local> {
     let local = arch::thread_pointer().cast::<Local>();
     // SAFETY: the thread pointer is null until `become_worker` points it to an element of the
     // static table. That of a thread points to a value that exists until the thread ends, and this
-    // function's callers keep the reference no longer: they run on that thread.
+    // function's callers keep the reference no longer: they run on that thread, or on a virtual CPU
+    // for which that thread waits (`act_for`).
     unsafe { local.as_ref() }
 }
 
@@ -103,6 +113,42 @@ pub(crate) fn become_worker(index: usize) {
     EXECUTOR.set_quiet(index as u32, true);
     // SAFETY: this is the only call on this virtual CPU, and the thread pointer was set above.
     unsafe { interrupt::enable(index) };
+}
+
+/// Calls `act` on this virtual CPU, worker `index`, with what belongs to `client`: so the code that
+/// it runs sees the thread's handle and values.
+///
+/// # Safety
+/// `client` is what belongs to a thread that waits, in the kernel, until this has returned.
+pub(crate) unsafe fn act_for<R>(client: *const Local, index: u32, act: impl FnOnce() -> R) -> R {
+    let own = arch::thread_pointer();
+    // SAFETY: by contract the value exists, since its thread does. The field is atomic.
+    let local = unsafe { &*client };
+    local.set_worker(word_of(index));
+    // SAFETY: as above; the thread pointer is changed back below, before the thread goes on. An
+    // interrupt in between sees the same worker in either.
+    unsafe { arch::set_thread_pointer(client.cast()) };
+    let result = act();
+    // SAFETY: it is what it was.
+    unsafe { arch::set_thread_pointer(own) };
+    local.set_worker(NO_CURRENT_WORKER);
+    result
+}
+
+/// Requests `count` more virtual CPUs, which begin at `entry`. Returns their numbers: fewer, or
+/// none, at the limit of the process.
+///
+/// # Errors
+/// `EINVAL` if `count` is above [`MAX_CPUS`], `ENOMEM`.
+pub(crate) fn allocate_cpus(
+    count: usize,
+    entry: extern "C" fn(usize) -> !,
+) -> Result<Range<usize>, Errno> {
+    // The kernel tells only how many there are afterwards.
+    static ONE_AT_A_TIME: Lock<()> = Lock::new(());
+    let _guard = ONE_AT_A_TIME.lock();
+    let before = system::allocate_cpus(0, entry)?;
+    Ok(before..system::allocate_cpus(count, entry)?)
 }
 
 /// Entry point of virtual CPU `index`, which [`crate::task::alloc_cpu`] has requested.
@@ -183,6 +229,13 @@ pub(crate) fn current_index() -> Option<u32> {
 /// Number of the worker on this virtual CPU; a number that no worker has before it is one.
 pub(crate) fn current() -> usize {
     _cops_executor_current_worker() as usize
+}
+
+/// The calling virtual CPU stops running coroutines for now: results that have come for any are
+/// delivered, and what is ready is offered to the parked ones.
+pub(crate) fn leave() {
+    results::drain();
+    EXECUTOR.offer(NO_WORKER);
 }
 
 /// Offers the coroutines that wait on this virtual CPU to a parked one.

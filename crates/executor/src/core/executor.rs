@@ -23,7 +23,7 @@ use super::worker::{MAX_WORKERS, Worker};
 /// static CORE: Executor = Executor::new();
 /// static WORKER: WorkerState = WorkerState::new();
 /// // A future that is ready at once.
-/// static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future };
+/// static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future, kind: 0 };
 ///
 /// unsafe extern "C" fn poll(_data: *mut (), _id: u64) -> bool { true }
 /// unsafe extern "C" fn drop_future(_data: *mut ()) {}

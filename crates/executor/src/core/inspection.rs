@@ -58,6 +58,8 @@ pub struct Inspection {
     pub worker: u32,
     /// It was cancelled, and its future has not been dropped yet.
     pub is_cancelled: bool,
+    /// As it was spawned with: [`FutureVTable::kind`](super::FutureVTable::kind).
+    pub kind: usize,
 }
 
 /// What is found in a slot.
@@ -100,6 +102,8 @@ pub struct RawInspection {
     pub worker: u32,
     /// 1 if it was cancelled.
     pub cancelled: u32,
+    /// Its kind.
+    pub kind: u64,
 }
 
 /// `inspect`: there is no such slot.
@@ -125,6 +129,7 @@ impl RawInspection {
                 priority: Priority::new(u8::try_from(self.priority).ok()?)?,
                 worker: self.worker,
                 is_cancelled: self.cancelled != 0,
+                kind: self.kind as usize,
             })
         };
         decoded().map_or(Inspected::Empty, Inspected::Coroutine)
@@ -170,6 +175,7 @@ impl Executor {
             priority: word.priority().level() as u32,
             worker: word.worker(),
             cancelled: word.is_cancelled() as u32,
+            kind: slot.kind() as u64,
         };
         INSPECT_COROUTINE
     }

@@ -24,7 +24,7 @@ pub const INTERFACE_VERSION: u64 = 4 << 32 | size_of::<Executor>() as u64;
 /// ```
 /// use cops_executor::core::{Executor, FutureVTable, NO_WORKER, STATUS_NOT_INITIALISED, STATUS_OK};
 /// static CORE: Executor = Executor::new();
-/// static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future };
+/// static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future, kind: 0 };
 /// unsafe extern "C" fn poll(_data: *mut (), _id: u64) -> bool { true }
 /// unsafe extern "C" fn drop_future(_data: *mut ()) {}
 /// // SAFETY: the table does what a table has to.

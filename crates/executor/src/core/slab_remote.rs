@@ -9,7 +9,7 @@ use ::core::mem::offset_of;
 
 use super::{Directory, Segment, Slab, split};
 use crate::core::executor::Executor;
-use crate::core::slot::Slot;
+use crate::core::slot::{FutureVTable, Slot};
 use crate::core::snapshot::{Place, Snapshot};
 use crate::core::{CoroutineId, Inspected, Inspection, Phase};
 
@@ -33,9 +33,13 @@ impl Executor {
         address: u64,
         number: u8,
         index: u32,
-        word: impl FnMut(u64) -> Option<u64>,
+        mut word: impl FnMut(u64) -> Option<u64>,
     ) -> Inspected {
-        let Some(state) = remote_word(address, index, word) else { return Inspected::End };
+        let Some(slot) = remote_slot(address, index, &mut word) else { return Inspected::End };
+        let Some(state) = word(slot.wrapping_add(offset_of!(Slot, state) as u64)) else {
+            return Inspected::End;
+        };
+        let state = Snapshot(state);
         let phase = match state.place() {
             Place::Nowhere => return Inspected::Empty,
             Place::Blocked => Phase::Blocked,
@@ -49,18 +53,14 @@ impl Executor {
                 priority: state.priority(),
                 worker: state.worker(),
                 is_cancelled: state.is_cancelled(),
+                kind: remote_kind(slot, &mut word),
             })
         })
     }
 }
 
-/// The state word of the coroutine in slot `index` of the executor at `address`; `None` if there is
-/// no such slot.
-fn remote_word(
-    address: u64,
-    index: u32,
-    mut word: impl FnMut(u64) -> Option<u64>,
-) -> Option<Snapshot> {
+/// The address of slot `index` of the executor at `address`; `None` if there is no such slot.
+fn remote_slot(address: u64, index: u32, word: &mut impl FnMut(u64) -> Option<u64>) -> Option<u64> {
     let (directory, segment, slot) = split(index);
     let root = offset_of!(Executor, slab) + offset_of!(Slab, root);
     let entry = |base: u64, offset: usize, index: usize| {
@@ -69,6 +69,15 @@ fn remote_word(
     let mut follow = |place: u64| word(place).filter(|&pointer| pointer != 0);
     let directory = follow(entry(address, root, directory))?;
     let segment = follow(entry(directory, offset_of!(Directory, segments), segment))?;
-    let slot = offset_of!(Segment, slots) + slot * size_of::<Slot>() + offset_of!(Slot, state);
-    Some(Snapshot(word(segment.wrapping_add(slot as u64))?))
+    let slot = offset_of!(Segment, slots) + slot * size_of::<Slot>();
+    Some(segment.wrapping_add(slot as u64))
+}
+
+/// The kind of the coroutine in the slot at `slot`; 0 if its table cannot be read.
+fn remote_kind(slot: u64, word: &mut impl FnMut(u64) -> Option<u64>) -> usize {
+    let mut read = || {
+        let table = word(slot.wrapping_add(Slot::VTABLE_OFFSET as u64))?;
+        word(table.wrapping_add(offset_of!(FutureVTable, kind) as u64))
+    };
+    read().unwrap_or(0) as usize
 }

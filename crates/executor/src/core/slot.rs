@@ -24,7 +24,8 @@
 //!    coroutine is gone.
 //! 3. `data` and `vtable` are written by the spawner before `occupy`, and read by the worker that
 //!    polls or drops: it has the slot as the head of its list `running_level`. They are not
-//!    accessed after `vacate`.
+//!    accessed after `vacate`. `inspect` reads `vtable` at any time: it finds that of the coroutine
+//!    or of a later one, and tables are never freed.
 //! 4. A transition gives the fields to the new owner at once. A caller that makes a coroutine
 //!    Blocked, Inbox or Nowhere owns none of its fields afterwards. A caller that takes it out of
 //!    Blocked owns `next` (and, into a list, `previous`) from then on.
@@ -54,7 +55,7 @@ use super::state::State;
 ///
 /// // A future that counts down, and lives in a static.
 /// static LEFT: AtomicU32 = AtomicU32::new(3);
-/// static COUNTDOWN: FutureVTable = FutureVTable { poll, drop: drop_nothing };
+/// static COUNTDOWN: FutureVTable = FutureVTable { poll, drop: drop_nothing, kind: 0 };
 ///
 /// unsafe extern "C" fn poll(_data: *mut (), id: u64) -> bool {
 ///     CoroutineId::from_raw(id).map(cops_executor::wake_up);
@@ -77,6 +78,9 @@ pub struct FutureVTable {
     /// Drops the future and whatever holds it; called exactly once, on a worker, never during
     /// `poll`. Must not unwind.
     pub drop: unsafe extern "C" fn(data: *mut ()),
+    /// What the coroutine is, for those that [inspect](super::Inspection::kind) it. The meaning is
+    /// the caller's; 0 is usual.
+    pub kind: usize,
 }
 
 /// A control block. It lives in a slab that is never freed, so a late wake finds a word to read.
@@ -103,6 +107,9 @@ pub(crate) struct Slot {
 const _: () = assert!(size_of::<Slot>() == if cfg!(target_pointer_width = "64") { 40 } else { 32 });
 
 impl Slot {
+    /// Where the pointer to the table is.
+    pub const VTABLE_OFFSET: usize = ::core::mem::offset_of!(Slot, vtable);
+
     /// What lists and inboxes hold of a slot; never 0, and `Slab::known` leads back from it.
     #[inline(always)]
     pub fn handle(&self) -> u32 {
@@ -126,5 +133,15 @@ impl Slot {
     #[inline(always)]
     pub fn vtable(&self) -> *const FutureVTable {
         self.vtable.load(Ordering::Relaxed)
+    }
+
+    /// The kind of the coroutine in this slot, or of a later one. Called after a coroutine was seen
+    /// in it.
+    #[allow(unsafe_code)]
+    pub fn kind(&self) -> usize {
+        // SAFETY: the caller has seen, with Acquire, the state word of a coroutine in this slot, so
+        // this load finds the table that was set before that, or a later one. By the contract of
+        // `spawn`, tables are never freed or changed. A null pointer is not read.
+        unsafe { self.vtable().as_ref() }.map_or(0, |table| table.kind)
     }
 }

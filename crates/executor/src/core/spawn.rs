@@ -36,13 +36,14 @@ impl Executor {
     /// # Safety
     ///
     /// `data` and `vtable` are fit for any worker to poll and drop by the rules of
-    /// [`FutureVTable`]. On a status they are still the caller's.
+    /// [`FutureVTable`]. The table is never freed or changed. On a status `data` is still the
+    /// caller's.
     ///
     /// ```
     /// # use cops_executor::{Executor, core::{FutureVTable, NO_WORKER}};
     /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
-    /// # static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future };
+    /// # static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future, kind: 0 };
     /// # unsafe extern "C" fn poll(_: *mut (), _: u64) -> bool { true } unsafe extern "C" fn drop_future(_: *mut ()) {}
     /// // SAFETY: a table of functions that do nothing.
     /// let id = unsafe { EXECUTOR.core().spawn(std::ptr::null_mut(), &FUTURE, 32, NO_WORKER) };
@@ -185,7 +186,7 @@ impl Executor {
     /// # use cops_executor::{Executor, core::{FutureVTable, NO_WORKER}};
     /// # static EXECUTOR: Executor = Executor::new();
     /// # EXECUTOR.start_on_host(1)?;
-    /// # static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future };
+    /// # static FUTURE: FutureVTable = FutureVTable { poll, drop: drop_future, kind: 0 };
     /// # unsafe extern "C" fn poll(_: *mut (), _: u64) -> bool { true } unsafe extern "C" fn drop_future(_: *mut ()) {}
     /// // SAFETY: a table of functions that do nothing.
     /// let id = unsafe { EXECUTOR.core().spawn_blocked(std::ptr::null_mut(), &FUTURE, 32, NO_WORKER) };

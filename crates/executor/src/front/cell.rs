@@ -10,18 +10,19 @@ use super::pool;
 use crate::core::FutureVTable;
 
 /// The table for boxed futures of type `F`.
-struct Boxed<F>(F);
+struct Boxed<F, const KIND: usize>(F);
 
-impl<F: Future<Output = ()> + Send + 'static> Boxed<F> {
-    const VTABLE: &'static FutureVTable = &FutureVTable { poll: poll::<F>, drop: drop_box::<F> };
+impl<F: Future<Output = ()> + Send + 'static, const KIND: usize> Boxed<F, KIND> {
+    const VTABLE: &'static FutureVTable =
+        &FutureVTable { poll: poll::<F>, drop: drop_box::<F>, kind: KIND };
 }
 
 /// Boxes a future for `spawn_raw`.
 #[inline]
-pub(crate) fn boxed<F: Future<Output = ()> + Send + 'static>(
+pub(crate) fn boxed<F: Future<Output = ()> + Send + 'static, const KIND: usize>(
     future: F,
 ) -> (*mut (), &'static FutureVTable) {
-    (place(future).as_ptr().cast(), Boxed::<F>::VTABLE)
+    (place(future).as_ptr().cast(), Boxed::<F, KIND>::VTABLE)
 }
 
 /// Moves a value into a box of its own.

@@ -162,7 +162,8 @@ impl<T> Drop for Side<T> {
 }
 
 impl<F: Future> Block<F> {
-    const VTABLE: &'static FutureVTable = &FutureVTable { poll: poll::<F>, drop: drop_future::<F> };
+    const VTABLE: &'static FutureVTable =
+        &FutureVTable { poll: poll::<F>, drop: drop_future::<F>, kind: 0 };
 }
 
 /// Drops what is left of the shared part, and frees the block.

@@ -38,7 +38,38 @@ impl Executor {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (data, vtable) = cell::boxed(future);
+        self.spawn_of_kind::<F, 0>(future, priority)
+    }
+
+    /// As [`spawn`](Executor::spawn), of a kind that [inspection](crate::Inspection::kind) shows.
+    /// All other functions that spawn make coroutines of kind 0, but for those with a table.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new();
+    /// # EXECUTOR.start_on_host(1)?;
+    /// const CHORE: usize = 7;
+    /// let chore = EXECUTOR.spawn_of_kind::<_, CHORE>(async {}, Priority::LEAST_URGENT)?;
+    /// let other = EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// let kind = |id| EXECUTOR.inspect(id).map(|one| one.kind);
+    /// assert_eq!((kind(chore), kind(other)), (Some(CHORE), Some(0)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SpawnError::OutOfMemory`], [`SpawnError::NotStarted`]: the future has been dropped.
+    #[cfg(feature = "alloc")]
+    #[inline]
+    pub fn spawn_of_kind<F, const KIND: usize>(
+        &self,
+        future: F,
+        priority: Priority,
+    ) -> Result<CoroutineId, SpawnError>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (data, vtable) = cell::boxed::<F, KIND>(future);
         // SAFETY: `boxed` makes what `spawn` of the core asks for of a future that is Send and
         // 'static.
         #[allow(unsafe_code)]
@@ -150,7 +181,7 @@ impl Executor {
     /// # unsafe extern "C" fn poll(_data: *mut (), _id: u64) -> bool { true }
     /// # unsafe extern "C" fn drop_future(_data: *mut ()) {}
     /// // Of functions that poll and drop what `data` points to; here it is ready at once.
-    /// static READY: FutureVTable = FutureVTable { poll, drop: drop_future };
+    /// static READY: FutureVTable = FutureVTable { poll, drop: drop_future, kind: 0 };
     /// // SAFETY: they need no data, and any worker may call them.
     /// let id = unsafe { EXECUTOR.spawn_raw(std::ptr::null_mut(), &READY, Priority::DEFAULT) }?;
     /// EXECUTOR.run_until_stalled(0);
@@ -191,7 +222,7 @@ impl Executor {
     /// # unsafe extern "C" fn poll(_data: *mut (), _id: u64) -> bool { true }
     /// # unsafe extern "C" fn drop_future(_data: *mut ()) {}
     /// // As for `spawn_raw`.
-    /// static READY: FutureVTable = FutureVTable { poll, drop: drop_future };
+    /// static READY: FutureVTable = FutureVTable { poll, drop: drop_future, kind: 0 };
     /// // SAFETY: they need no data, and any worker may call them.
     /// let (data, priority) = (std::ptr::null_mut(), Priority::DEFAULT);
     /// let id = unsafe { EXECUTOR.spawn_raw_blocked(data, &READY, priority) }?;

@@ -116,7 +116,7 @@ struct Placed<F, const BYTES: usize>(F);
 
 impl<F: Future<Output = ()> + Send + 'static, const BYTES: usize> Placed<F, BYTES> {
     const VTABLE: &'static FutureVTable =
-        &FutureVTable { poll: poll::<F>, drop: vacate::<F, BYTES> };
+        &FutureVTable { poll: poll::<F>, drop: vacate::<F, BYTES>, kind: 0 };
     const FITS: () = {
         assert!(size_of::<F>() <= BYTES, "this future is larger than its StaticTask");
         assert!(

@@ -65,7 +65,7 @@ struct Coroutine {
     key: usize,
 }
 
-static VTABLE: FutureVTable = FutureVTable { poll, drop };
+static VTABLE: FutureVTable = FutureVTable { poll, drop, kind: 0 };
 
 unsafe extern "C" fn poll(data: *mut (), id: u64) -> bool {
     // SAFETY: `Case::spawn` made it, and the case outlives its executor.

@@ -51,7 +51,7 @@ pub struct Scene {
     pub host: Box<Host>,
 }
 
-static VTABLE: FutureVTable = FutureVTable { poll, drop };
+static VTABLE: FutureVTable = FutureVTable { poll, drop, kind: 0 };
 
 loom::thread_local! {
     /// The worker that the thread of the model is.

@@ -106,9 +106,39 @@ pub mod kind {
     }
 }
 
+/// What a coroutine is: the names of `cops_abi::inspect::coroutine_kind`, by number.
+const COROUTINE_KINDS: [&str; 5] = ["task", "main", "call", "service", "switching"];
+
+/// The name of this kind of coroutine.
+pub fn coroutine_kind(kind: u64) -> &'static str {
+    let name = usize::try_from(kind).ok().and_then(|kind| COROUTINE_KINDS.get(kind));
+    name.copied().unwrap_or("coroutine")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kinds_of_coroutines_are_the_kernels() {
+        let source = include_str!("../../../../crates/abi/src/inspect.rs");
+        let module = source.split_once("pub mod coroutine_kind {").unwrap().1;
+        let theirs: Vec<(String, usize)> = module
+            .lines()
+            .take_while(|line| !line.starts_with('}'))
+            .filter_map(|line| {
+                let (name, value) =
+                    line.trim().strip_prefix("pub const ")?.split_once(": u32 = ")?;
+                Some((name.to_lowercase(), value.strip_suffix(';')?.parse().ok()?))
+            })
+            .collect();
+        let ours: Vec<_> = COROUTINE_KINDS
+            .iter()
+            .enumerate()
+            .map(|(number, name)| ((*name).to_owned(), number))
+            .collect();
+        assert_eq!(ours, theirs);
+    }
 
     /// Converts `PollBegin` to `POLL_BEGIN`.
     fn constant_name(name: &str) -> String {

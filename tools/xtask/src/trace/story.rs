@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::dump::Dump;
-use super::record::{Record, kind};
+use super::record::{Record, coroutine_kind, kind};
 use super::timeline::Timeline;
 
 /// Where something is shown: process (0: the machine) and virtual CPU (for the machine: hart).
@@ -130,6 +130,7 @@ pub fn tell(dump: &Dump, timeline: &Timeline) -> Story {
         arrows: 0,
         calls: BTreeMap::new(),
         call_count: 0,
+        entered_by: BTreeMap::new(),
         now: timeline.begin_ticks,
         story: Story::default(),
     };
@@ -155,6 +156,8 @@ struct Teller<'d> {
     /// number of the call.
     calls: BTreeMap<(u32, u64, u64), (Track, u64)>,
     call_count: u64,
+    /// How each virtual CPU last entered the kernel.
+    entered_by: BTreeMap<Track, &'static str>,
     now: u64,
     story: Story,
 }
@@ -171,12 +174,13 @@ impl Teller<'_> {
         match record.kind {
             kind::POLL_BEGIN => {
                 self.close_all(hart);
-                let name = self.kernel_name(coroutine);
+                let kind = coroutine_kind(record.cpu.into());
+                let name = self.kernel_name(coroutine, kind);
                 self.begin(
                     hart,
                     POLL,
                     name,
-                    json!({ "coroutine": hex(coroutine), "priority": level }),
+                    json!({ "coroutine": hex(coroutine), "kind": kind, "priority": level }),
                 );
                 self.arrive(hart, kernel, Some((true, level)));
             }
@@ -236,6 +240,7 @@ impl Teller<'_> {
                 self.arrive(hart, this_cpu, None);
             }
             kind::SYSTEM_CALL => {
+                self.entered_by.insert(cpu, "call");
                 self.close(hart, USER_MODE);
                 let name = self.call_name(argument);
                 let caller = if coroutine == 0 { "synchronous".into() } else { hex(coroutine) };
@@ -246,8 +251,12 @@ impl Teller<'_> {
                     json!({ "number": argument, "coroutine": caller }),
                 );
             }
-            kind::INTERRUPTED => self.close(hart, USER_MODE),
+            kind::INTERRUPTED => {
+                self.entered_by.insert(cpu, "interrupt");
+                self.close(hart, USER_MODE);
+            }
             kind::FAULT => {
+                self.entered_by.insert(cpu, "exception");
                 self.close(hart, USER_MODE);
                 self.moment(hart, "fault", json!({ "process": process }));
             }
@@ -263,7 +272,13 @@ impl Teller<'_> {
                     self.close(hart, USER_MODE);
                 }
                 self.close(cpu, SUSPENDED);
-                self.begin(cpu, SUSPENDED, name.into(), json!({ "hart": record.hart }));
+                let cause = self.entered_by.get(&cpu).copied().unwrap_or("unknown");
+                self.begin(
+                    cpu,
+                    SUSPENDED,
+                    name.into(),
+                    json!({ "hart": record.hart, "cause": cause }),
+                );
             }
             kind::UNPARK | kind::WAIT_END => self.depart(hart, this_cpu),
             kind::CALL_BEGIN => {
@@ -294,12 +309,13 @@ impl Teller<'_> {
             kind::USER_INTERRUPT_TAKEN => self.moment(cpu, "user interrupt taken", json!({})),
             kind::USER_POLL_BEGIN => {
                 self.close_all(cpu);
-                let name = format!("coroutine {}", short(coroutine));
+                let kind = coroutine_kind(argument);
+                let name = format!("{kind} {}", short(coroutine));
                 self.begin(
                     cpu,
                     POLL,
                     name,
-                    json!({ "coroutine": hex(coroutine), "priority": level }),
+                    json!({ "coroutine": hex(coroutine), "kind": kind, "priority": level }),
                 );
                 self.arrive(cpu, user, Some((false, level)));
             }
@@ -421,11 +437,10 @@ impl Teller<'_> {
         self.story.items.retain(|item| item.shown != Shown::ArrowFrom { id: NOT_FOLLOWED });
     }
 
-    fn kernel_name(&self, coroutine: u64) -> String {
+    fn kernel_name(&self, coroutine: u64, kind: &str) -> String {
         match self.dump.coroutines.get(&coroutine) {
             Some(name) => name.clone(),
-            // All coroutines that are spawned after the start complete calls.
-            None => format!("call {}", short(coroutine)),
+            None => format!("{kind} {}", short(coroutine)),
         }
     }
 

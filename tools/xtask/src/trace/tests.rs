@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::check::{Counts, check};
 use super::dump::{Collector, Dump};
 use super::record::{BYTES, Record, kind};
-use super::story::{Latency, Story, tell};
+use super::story::{Latency, Shown, Story, tell};
 use super::summary::Summary;
 use super::timeline::Timeline;
 use super::{chrome, record};
@@ -98,7 +98,7 @@ fn one_read() -> [Vec<Record>; 2] {
     let one = vec![
         Record { argument: 3, ..at(140, kind::INTERRUPT) },
         Record { argument: 0, ..kernel(140, kind::WAKE) },
-        kernel(141, kind::POLL_BEGIN),
+        Record { cpu: 2, ..kernel(141, kind::POLL_BEGIN) },
         Record { argument: 1, ..user(145, kind::CALL_COMPLETE) },
         user(146, kind::UNPARK),
         Record { argument: 0, level: 1, ..at(147, kind::SEND_INTERRUPT) },
@@ -122,10 +122,13 @@ fn one_read_is_told_as_it_was() {
     assert_eq!(events.iter().filter(is_its_name).count(), 1, "the process's name");
     assert_eq!(named("/bin/matrix (5) cpu 2"), 3, "stretches of user mode");
     assert_eq!(named("read"), 1, "the system call");
-    assert_eq!(named("coroutine 9"), 2, "polls of the reader");
+    assert_eq!(named("task 9"), 2, "polls of the reader");
     assert_eq!(named("call 4.2"), 1, "the kernel's poll");
     assert_eq!(named("parked"), 1);
     let parked = events.iter().find(|event| event["name"] == "parked").unwrap();
+    assert_eq!(parked["args"]["cause"], "call", "why the virtual CPU is suspended");
+    let call = events.iter().find(|event| event["name"] == "call 4.2").unwrap();
+    assert_eq!(call["args"]["kind"], "call");
     assert_eq!((parked["ts"].as_f64(), parked["tid"].as_u64()), (Some(17.0), Some(2)));
 }
 
@@ -146,7 +149,7 @@ fn the_summary_has_every_part() {
     for part in [
         "26 events of 2 harts over 0.060 ms; 3 older ones overwritten",
         "system calls",
-        "coroutine 9",
+        "task 9",
         "process",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
@@ -173,6 +176,11 @@ fn a_virtual_cpu_that_moves_in_no_time_stops_before_it_runs() {
     assert_eq!(timeline.records.last().unwrap().kind, kind::ENTER_USER);
     let suspended = story.slices.iter().find(|slice| slice.name == "preempted").unwrap();
     assert_eq!(suspended.ticks, 0);
+    let cause = story.items.iter().find_map(|item| match &item.shown {
+        Shown::Begin { name, arguments, .. } if name == "preempted" => arguments.get("cause"),
+        _ => None,
+    });
+    assert_eq!(cause.and_then(|cause| cause.as_str()), Some("interrupt"));
 }
 
 #[test]

@@ -8,10 +8,10 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use cops::inspect::{self, CoroutineRecord, ProcessRecord, state, text};
+use cops::inspect::{self, CoroutineRecord, ProcessRecord, cause, coroutine_kind, state, text};
 use cops::process::ExitCode;
 use cops::task::{self, Priority};
-use cops::{Arguments, eprintln, io, memory, println, time};
+use cops::{Arguments, eprintln, io, println, time};
 
 const USAGE: &str = "usage: ps [-v] [-c] [PID]
   (nothing)  processes: state of the most active virtual CPU, most urgent level, ceiling, memory, time, polls
@@ -116,8 +116,10 @@ fn print_cpus(process: u32) -> io::Result<()> {
     for cpu in cpus {
         let place = match cpu.state {
             state::RUNNING => alloc::format!("running on hart {}", cpu.hart),
-            // It waits for the result of a synchronous call, inside a coroutine's poll.
-            state::BLOCKED => String::from("suspended in a call"),
+            // It waits inside a coroutine's poll.
+            state::SUSPENDED | state::BLOCKED if cpu.cause != cause::NONE => {
+                alloc::format!("suspended ({})", cause::name(cpu.cause))
+            }
             other => String::from(state::name(other)),
         };
         let polls = match cpu.current_coroutine {
@@ -137,17 +139,17 @@ fn print_cpus(process: u32) -> io::Result<()> {
 
 fn print_coroutines(name: &str, process: u32) -> io::Result<()> {
     let Ok(mut coroutines) = inspect::coroutines(process) else { return Ok(()) };
-    let connections = memory::statistics()?.calls_in_flight;
     println!("coroutines of {name} ({process}): {}", summary(&coroutines));
-    if process == 0 {
-        println!("  (those without a name complete calls: {connections} in flight)");
-    }
     coroutines.sort_by_key(|coroutine| (coroutine.state, coroutine.priority, coroutine.coroutine));
-    println!("  STATE     PRIORITY WORKER ID               NAME");
+    println!("  STATE                 KIND      PRIORITY WORKER ID               NAME");
     for coroutine in &coroutines {
+        let mut state = String::from(state::name(coroutine.state));
+        if coroutine.cause != cause::NONE {
+            state = alloc::format!("{state} ({})", cause::name(coroutine.cause));
+        }
         println!(
-            "  {:9} {:8} {:6} {:<16x} {}",
-            state::name(coroutine.state),
+            "  {state:21} {:9} {:8} {:6} {:<16x} {}",
+            coroutine_kind::name(coroutine.kind),
             coroutine.priority,
             coroutine.worker,
             coroutine.coroutine,

@@ -1,4 +1,5 @@
-//! A program with a `main` that is not a coroutine and runs its coroutines itself. SPEC 2.4.
+//! A program with a `main` that is not a coroutine and runs its coroutines itself, or has threads
+//! that do. SPEC 2.4.
 //!
 //! ```text
 //! runner CASE
@@ -15,12 +16,15 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use alloc::{format, vec};
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use cops::Arguments;
+use cops::abi::Errno;
 use cops::memory::statistics;
-use cops::sync::{Mutex, MutexGuard, signal, wait_on};
-use cops::task::{self, InsideCoroutine, Priority, Until, yield_now};
+use cops::sync::{self, Mutex, MutexGuard, signal, wait_on};
+use cops::task::{self, Priority, RunError, Until, yield_now};
+use cops::thread::{self, LocalKey};
 use cops::time::{Duration, Instant, sleep};
 
 /// Fails the case unless the condition holds.
@@ -42,7 +46,12 @@ fn main(mut arguments: Arguments) -> Outcome {
         Some("inside") => inside(),
         Some("several") => several(),
         Some("meanwhile") => others_run_meanwhile(),
-        _ => Err("usage: runner stalled|empty|inside|several|meanwhile".into()),
+        Some("thread") => on_a_thread(),
+        Some("threads") => on_threads(),
+        Some("crowd") => on_more_threads_than_may(),
+        _ => {
+            Err("usage: runner stalled|empty|inside|several|meanwhile|thread|threads|crowd".into())
+        }
     }
 }
 
@@ -138,7 +147,7 @@ fn inside() -> Outcome {
         );
     }
     run(Until::Empty)?;
-    let expected = vec![(Err(InsideCoroutine), false); 2];
+    let expected = vec![(Err(RunError::InsideCoroutine), false); 2];
     check!(*lock(&answers) == expected, "answers {:?}", lock(&answers));
     check!(polled_under_it.load(Relaxed), "the other one never ran");
     Ok(())
@@ -170,6 +179,164 @@ fn several() -> Outcome {
         run(Until::Empty)?;
         let ended = ended.load(Relaxed);
         check!(ended == round * EACH, "{ended} instead of {} have ended", round * EACH);
+    }
+    Ok(())
+}
+
+/// A thread is the runner, while `main` waits for it.
+fn on_a_thread() -> Outcome {
+    const STEP: Duration = Duration::from_millis(5);
+    static SEEN: LocalKey<Cell<u32>> = LocalKey::new(|| Cell::new(0));
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let push = |level: u8, order: &Arc<Mutex<Vec<u8>>>| {
+        let order = order.clone();
+        let seen = async move {
+            lock(&order).push(level);
+            SEEN.with(|seen| seen.set(seen.get() + 1));
+        };
+        task::spawn(seen, Priority::saturating(level.into()));
+    };
+    for level in [40, 3, 63] {
+        push(level, &order);
+    }
+    let theirs = order.clone();
+    let (answer_sent, mut answer) = sync::oneshot();
+    let thread = thread::spawn(move || -> Outcome {
+        for level in [20, 0] {
+            push(level, &theirs);
+        }
+        check!(lock(&theirs).is_empty(), "{:?} ran before the runner", lock(&theirs));
+        run(Until::Stalled)?;
+        check!(*lock(&theirs) == vec![0, 3, 20, 40, 63], "the order {:?}", lock(&theirs));
+        // They have seen the values and the handle of this thread.
+        check!(SEEN.with(Cell::get) == 5, "{} have seen this thread's value", SEEN.with(Cell::get));
+        let me = thread::current().id();
+        let inside = async move {
+            let _ = answer_sent.send((thread::current().id() == me, task::run(Until::Stalled)));
+        };
+        task::spawn(inside, Priority::DEFAULT);
+        run(Until::Stalled)?;
+        // It sleeps until the results of calls arrive, and the last coroutine has ended.
+        let begin = Instant::now();
+        for _ in 0..10 {
+            task::spawn(
+                async {
+                    for _ in 0..4 {
+                        sleep(STEP).await;
+                    }
+                },
+                Priority::DEFAULT,
+            );
+        }
+        let before = system_calls()?;
+        run(Until::Empty)?;
+        check!(begin.elapsed() >= STEP * 4, "they slept for {:?} only", begin.elapsed());
+        check!(task::live_count() == 0, "{} are left", task::live_count());
+        let calls = system_calls()? - before;
+        check!(calls < 300, "{calls} system calls in 40 sleeps");
+        check!(task::current().is_none(), "the thread is a coroutine");
+        Ok(())
+    });
+    let Ok(result) = thread.join();
+    result?;
+    let answer = thread::block_on(answer.receive()).ok_or("no answer")?;
+    check!(answer == (true, Err(RunError::InsideCoroutine)), "a coroutine got {answer:?}");
+    // And `main` again.
+    push(1, &order);
+    run(Until::Empty)?;
+    check!(lock(&order).last() == Some(&1), "main ran nothing afterwards");
+    check!(SEEN.with(Cell::get) == 1, "the value of main is {}", SEEN.with(Cell::get));
+    Ok(())
+}
+
+/// Several threads and `main` run coroutines in turn and at the same time: each coroutine is
+/// polled, on whatever worker it blocked.
+fn on_threads() -> Outcome {
+    const THREADS: usize = 3;
+    const ROUNDS: usize = 100;
+    const EACH: usize = 10;
+    let ended = Arc::new(AtomicUsize::new(0));
+    let work = |ended: &Arc<AtomicUsize>| {
+        for index in 0..EACH {
+            let ended = ended.clone();
+            task::spawn(
+                async move {
+                    for _ in 0..index {
+                        yield_now().await;
+                    }
+                    sleep(Duration::from_micros(100 * index as u64)).await;
+                    ended.fetch_add(1, Relaxed);
+                },
+                Priority::saturating(index as u32),
+            );
+        }
+    };
+    let threads: Vec<_> = (0..THREADS)
+        .map(|number| {
+            let ended = ended.clone();
+            thread::spawn(move || -> Outcome {
+                for round in 0..ROUNDS {
+                    work(&ended);
+                    run(if (round + number) % 3 == 0 { Until::Empty } else { Until::Stalled })?;
+                }
+                run(Until::Empty)
+            })
+        })
+        .collect();
+    for _ in 0..ROUNDS {
+        work(&ended);
+        run(Until::Stalled)?;
+    }
+    for thread in threads {
+        let Ok(result) = thread.join();
+        result?;
+    }
+    run(Until::Empty)?;
+    let (ended, expected) = (ended.load(Relaxed), (THREADS + 1) * ROUNDS * EACH);
+    check!(ended == expected, "{ended} instead of {expected} have ended");
+    Ok(())
+}
+
+/// A process has eight virtual CPUs: `main`, and seven threads that run coroutines at a time.
+fn on_more_threads_than_may() -> Outcome {
+    const THREADS: usize = 12;
+    const SEATS: usize = 7;
+    let begun = Arc::new(AtomicUsize::new(0));
+    // As long as this one waits, no `run` returns.
+    task::spawn(wait_on(7), Priority::DEFAULT);
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let begun = begun.clone();
+            thread::spawn(move || {
+                let result = task::run(Until::Empty);
+                begun.fetch_add(1, Relaxed);
+                result
+            })
+        })
+        .collect();
+    while begun.load(Relaxed) < THREADS - SEATS {
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread::sleep(Duration::from_millis(20));
+    let refused = begun.load(Relaxed);
+    check!(refused == THREADS - SEATS, "{refused} of {THREADS} threads were refused");
+    signal(7).map_err(|error| format!("{error}"))?;
+    run(Until::Stalled)?;
+    let mut results = [0; 2];
+    for thread in threads {
+        let Ok(result) = thread.join();
+        match result {
+            Ok(()) => results[0] += 1,
+            Err(RunError::NoVirtualCpu(Errno::EAGAIN)) => results[1] += 1,
+            Err(error) => return Err(format!("a thread got: {error}")),
+        }
+    }
+    check!(results == [SEATS, THREADS - SEATS], "served and refused: {results:?}");
+    // The seats serve other threads now.
+    for _ in 0..20 {
+        task::spawn(async {}, Priority::DEFAULT);
+        let Ok(result) = thread::spawn(|| run(Until::Empty)).join();
+        result?;
     }
     Ok(())
 }

@@ -25,8 +25,9 @@ use crate::{arch, system, worker};
 /// thread is at the top of its stack.
 #[repr(C, align(16))]
 pub(crate) struct Local {
-    /// The executor's word for the worker that this is. The first field: the hottest.
-    worker: u32,
+    /// The executor's word for the worker that this is. The first field: the hottest. That of a
+    /// thread changes while a virtual CPU runs coroutines for it: see `runner::seats`.
+    worker: AtomicU32,
     /// The kernel's id of the thread while it runs, 0 when its stack is no longer in use. Written
     /// by the kernel.
     running: AtomicU32,
@@ -40,15 +41,16 @@ pub(crate) struct Local {
     pub(super) values: Values,
 }
 
-// SAFETY: `running` is atomic and `worker` never changes. The other fields are accessed by one
-// thread at a time: its starter before it runs, then itself.
+// SAFETY: `running` and `worker` are atomic. The other fields are accessed by one thread at a time:
+// its starter before it runs, then itself, or the virtual CPU that runs coroutines for it while it
+// waits for that.
 unsafe impl Sync for Local {}
 
 impl Local {
     /// That of a virtual CPU.
     pub(crate) const fn of_worker(worker: u32) -> Self {
         Self {
-            worker,
+            worker: AtomicU32::new(worker),
             running: AtomicU32::new(0),
             thread: UnsafeCell::new(None),
             entry: UnsafeCell::new(None),
@@ -60,7 +62,12 @@ impl Local {
     /// The executor's word.
     #[inline(always)]
     pub(crate) fn worker(&self) -> u32 {
-        self.worker
+        self.worker.load(Relaxed)
+    }
+
+    /// Sets the executor's word.
+    pub(crate) fn set_worker(&self, worker: u32) {
+        self.worker.store(worker, Relaxed);
     }
 
     /// Whether the thread has ended and left its stack.
@@ -76,7 +83,7 @@ impl Local {
         if let Some(thread) = thread {
             return thread.clone();
         }
-        let name = (self.worker as u8 == 0).then(|| "main".to_string());
+        let name = (self.worker() as u8 == 0).then(|| "main".to_string());
         thread.insert(Thread::new(name, Priority::DEFAULT)).clone()
     }
 }

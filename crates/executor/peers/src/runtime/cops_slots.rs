@@ -25,7 +25,7 @@ pub struct Slot<F>(UnsafeCell<MaybeUninit<F>>);
 unsafe impl<F: Send> Sync for Slot<F> {}
 
 impl<F: Task> Slot<F> {
-    const VTABLE: FutureVTable = FutureVTable { poll: Self::poll, drop: Self::drop };
+    const VTABLE: FutureVTable = FutureVTable { poll: Self::poll, drop: Self::drop, kind: 0 };
 
     unsafe extern "C" fn poll(data: *mut (), id: u64) -> bool {
         let Some(id) = CoroutineId::from_raw(id) else { return true };

@@ -7,8 +7,8 @@ use cops::abi::Errno::*;
 use cops::abi::inspect::{self as records, InspectHeader, Inspected, request};
 use cops::abi::syscall::{COPS_INSPECT, COPS_TRACE, READ, WRITE};
 use cops::abi::trace::operation;
-use cops::inspect::{self, ProcessRecord, state};
-use cops::io::{Read, pipe};
+use cops::inspect::{self, ProcessRecord, cause, coroutine_kind, state};
+use cops::io::{Read, Write, pipe};
 use cops::process::{self, Child, ExitCode};
 use cops::task::{self, Priority};
 use cops::time::{Duration, sleep};
@@ -23,6 +23,7 @@ tests! { inspection:
     processes_are_seen,
     virtual_cpus_are_seen,
     coroutines_are_seen,
+    kinds_are_seen,
     coroutines_of_processes_are_seen,
     lies_about_coroutines_are_harmless,
     harts_are_seen,
@@ -129,6 +130,41 @@ async fn coroutines_are_seen() -> Outcome {
     Ok(())
 }
 
+/// The kind of every coroutine of the kernel, and of a process.
+async fn kinds_are_seen() -> Outcome {
+    let (mut receiver, mut sender) = pipe()?;
+    let waiting =
+        task::spawn_join(async move { receiver.read(&mut [0; 1]).await }, Priority::MOST_URGENT);
+    task::yield_now().await;
+    let kernel = inspect::coroutines(0)?;
+    let own = inspect::coroutines(process::id())?;
+    sender.write(b".").await?;
+    check_equal!(waiting.await, Ok(Ok(1)), "the read");
+    for one in &kernel {
+        let name = inspect::text(&one.name);
+        let expected = match name {
+            "" => coroutine_kind::CALL,
+            _ if name.starts_with("switching") => coroutine_kind::SWITCHING,
+            _ => coroutine_kind::SERVICE,
+        };
+        check_equal!(one.kind, expected, "the kind of {one:?}");
+    }
+    for (kind, at_least) in [
+        (coroutine_kind::CALL, 1),
+        (coroutine_kind::SERVICE, 4),
+        (coroutine_kind::SWITCHING, inspect::harts()?.len()),
+    ] {
+        let count = kernel.iter().filter(|one| one.kind == kind).count();
+        check!(count >= at_least, "{count} of kind {}", coroutine_kind::name(kind));
+    }
+    let mains: Vec<_> = own.iter().filter(|one| one.kind == coroutine_kind::MAIN).collect();
+    check_equal!(mains.len(), 1, "coroutines that are main");
+    let tasks = own.iter().filter(|one| one.kind == coroutine_kind::TASK).count();
+    check_equal!(tasks, own.len() - 1, "all others are tasks");
+    check!(tasks >= 1, "no task is seen");
+    Ok(())
+}
+
 /// Every coroutine of a process, with its state and priority: of this process, and of another one.
 async fn coroutines_of_processes_are_seen() -> Outcome {
     let Some(me) = task::current() else { return Err(Failure("no coroutine".into())) };
@@ -177,8 +213,14 @@ async fn coroutines_of_processes_are_seen() -> Outcome {
         [state::SUSPENDED],
         "states in a process that waits in a call"
     );
-    let computing = states(&of_computing);
-    check!(computing == [state::RUNNING] || computing == [state::SUSPENDED], "{computing:?}");
+    check_equal!(of_sleeping[0].cause, cause::CALL, "why it is suspended");
+    check_equal!(of_sleeping[0].kind, coroutine_kind::MAIN, "what it is");
+    let computing: Vec<_> = of_computing.iter().map(|one| (one.state, one.cause)).collect();
+    check!(
+        computing == [(state::RUNNING, cause::NONE)]
+            || computing == [(state::SUSPENDED, cause::INTERRUPT)],
+        "{computing:?}"
+    );
     Ok(())
 }
 
@@ -299,7 +341,7 @@ async fn portions_make_the_whole() -> Outcome {
 async fn bad_requests() -> Outcome {
     let mut buffer = [0u8; 256];
     let place = buffer.as_mut_ptr().addr();
-    for kind in [0, 5, 255, 2, 2 << 8 | 2, usize::MAX] {
+    for kind in [0, 5, 255, 2, 1 << 8 | 2, 3 << 8 | 2, usize::MAX] {
         raw::refused("no such kind", COPS_INSPECT, [kind, 0, place, 256], &[EINVAL])?;
     }
     for bytes in 0..InspectHeader::BYTES {
@@ -442,16 +484,17 @@ async fn exact_sequence() -> Outcome {
         return Err(Failure(alloc::format!("{events:?}")));
     };
     let (process, cpu) = (child, 0);
+    let [task, main_kind] = [coroutine_kind::TASK, coroutine_kind::MAIN].map(u64::from);
     let expected = vec![
         Event::UserMark { process, cpu, coroutine: main, value: 1 },
         Event::UserSpawn { process, cpu, coroutine: other, by: main, level: 0 },
         Event::UserPollEnd { process, cpu, coroutine: main, finished: 0 },
-        Event::UserPollBegin { process, cpu, coroutine: other, level: 0 },
+        Event::UserPollBegin { process, cpu, coroutine: other, level: 0, kind: task },
         Event::UserMark { process, cpu, coroutine: other, value: 2 },
         // The handle's owner is woken when the output has been stored.
         Event::UserPollEnd { process, cpu, coroutine: other, finished: 1 },
         Event::UserWake { process, cpu, coroutine: main, by: other },
-        Event::UserPollBegin { process, cpu, coroutine: main, level: 32 },
+        Event::UserPollBegin { process, cpu, coroutine: main, level: 32, kind: main_kind },
         Event::UserMark { process, cpu, coroutine: main, value: 3 },
     ];
     check_equal!(events, expected, "events");

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use cops::memory::statistics;
 use cops::process;
 use cops::sync::{Event, Full, Mutex, Rendezvous, Semaphore, signal, wait_on};
-use cops::task::{self, InsideCoroutine, JoinHandle, Priority, Until, yield_now};
+use cops::task::{self, JoinHandle, Priority, RunError, Until, yield_now};
 use cops::time::{Duration, timeout};
 use futures_util::future::join_all;
 
@@ -33,6 +33,9 @@ tests! { rendezvous:
     runner_inside_a_coroutine,
     runner_with_several_cpus,
     runner_while_others_run,
+    runner_on_a_thread,
+    runner_on_threads,
+    runner_on_more_threads_than_may,
 }
 
 fn level(level: u32) -> Priority {
@@ -286,7 +289,7 @@ async fn runner_until_empty() -> Outcome {
 
 async fn runner_inside_a_coroutine() -> Outcome {
     for until in [Until::Stalled, Until::Empty] {
-        check_equal!(task::run(until), Err(InsideCoroutine), "a coroutine as runner");
+        check_equal!(task::run(until), Err(RunError::InsideCoroutine), "a coroutine as runner");
     }
     runner("inside").await
 }
@@ -297,4 +300,16 @@ async fn runner_with_several_cpus() -> Outcome {
 
 async fn runner_while_others_run() -> Outcome {
     runner("meanwhile").await
+}
+
+async fn runner_on_a_thread() -> Outcome {
+    runner("thread").await
+}
+
+async fn runner_on_threads() -> Outcome {
+    runner("threads").await
+}
+
+async fn runner_on_more_threads_than_may() -> Outcome {
+    runner("crowd").await
 }

@@ -3,8 +3,9 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use cops::abi::Errno;
 use cops::abi::page::NO_LEVEL;
@@ -19,7 +20,7 @@ use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
 use futures_util::future::join_all;
 
 use crate::harness::{
-    Failure, Outcome, PATIENCE, PROGRAM, errno, harts, soon, start, time_is_counted, until,
+    Failure, Outcome, PATIENCE, PROGRAM, errno, harts, run, soon, start, time_is_counted, until,
 };
 use crate::interrupts::page;
 use crate::processes::HELPER;
@@ -44,6 +45,7 @@ tests! { scheduling:
     set_priority_reaches_calls_in_flight,
     set_priority_reaches_the_kernels_half,
     interrupted_coroutine_is_suspended,
+    a_blocked_virtual_cpu_leaves_its_work,
 }
 
 fn level(level: u8) -> Priority {
@@ -71,6 +73,7 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
             work(milliseconds.parse().unwrap_or(0));
             ExitCode::SUCCESS
         }
+        ["block-with-work"] => block_with_work(),
         ["classes", port, first, deadline_ms] => classes(port, first, deadline_ms),
         _ => return None,
     })
@@ -763,4 +766,29 @@ async fn interrupted_coroutine_is_suspended() -> Outcome {
     sleeping.kill()?;
     sleeping.wait().await?;
     end_all(&mut spinners).await
+}
+
+/// A coroutine makes another one ready and then blocks its virtual CPU: a parked one takes over.
+async fn a_blocked_virtual_cpu_leaves_its_work() -> Outcome {
+    let status = run(&[HELPER, "block-with-work"]).await?;
+    check_equal!(status.code(), Some(0), "coroutines that waited for the end of a call");
+    Ok(())
+}
+
+fn block_with_work() -> ExitCode {
+    const ROUNDS: u8 = 5;
+    if task::alloc_cpu(1).is_err() {
+        return ExitCode(99);
+    }
+    let mut left_alone = 0;
+    for _ in 0..ROUNDS {
+        // The other virtual CPU parks meanwhile.
+        let slept = cops::sleep!(Duration::from_millis(20));
+        let has_run = Arc::new(AtomicBool::new(false));
+        let runs = has_run.clone();
+        task::spawn(async move { runs.store(true, Relaxed) }, Priority::LEAST_URGENT);
+        let blocked = cops::sleep!(Duration::from_millis(300));
+        left_alone += u8::from(slept.is_err() || blocked.is_err() || !has_run.load(Relaxed));
+    }
+    ExitCode(left_alone)
 }

@@ -46,6 +46,7 @@ tests! { threads:
     threads_to_the_limit,
     memory_ends_while_threads_start,
     until_empty_and_the_algorithms,
+    threads_run_coroutines_for_a_while,
 }
 
 /// The helpers.
@@ -59,6 +60,7 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
         ["threads-wait"] => wait_with_a_lock_held(),
         ["threads-to-the-limit"] => return Some(start_to_the_limit()),
         ["threads-without-memory"] => return Some(start_without_memory()),
+        ["threads-run-coroutines"] => return Some(run_beside_a_virtual_cpu()),
         _ => return None,
     }
     Some(ExitCode::SUCCESS)
@@ -662,4 +664,51 @@ async fn until_empty_and_the_algorithms() -> Outcome {
         check_equal!(status.code(), Some(3), "the code of {program}");
     }
     Ok(())
+}
+
+/// Threads run coroutines beside a virtual CPU, and stop while those wait: whichever worker a
+/// coroutine blocked on, another one goes on with it.
+async fn threads_run_coroutines_for_a_while() -> Outcome {
+    let status = run(&[HELPER, "threads-run-coroutines"]).await?;
+    check_equal!(status.code(), Some(0), "rounds in which a coroutine was left alone");
+    Ok(())
+}
+
+/// Returns the number of rounds in which not all coroutines have ended.
+fn run_beside_a_virtual_cpu() -> ExitCode {
+    const ROUNDS: u8 = 5;
+    const PATIENCE: Duration = Duration::from_secs(20);
+    // This coroutine blocks the first virtual CPU.
+    if task::alloc_cpu(1).is_err() {
+        return ExitCode(99);
+    }
+    let mut failed = 0;
+    for _ in 0..ROUNDS {
+        for number in 0..40u64 {
+            let sleeps = async move {
+                for step in 0..100 {
+                    let micros = (number * 37 + step * 101) % 1000;
+                    cops::time::sleep(Duration::from_micros(micros)).await;
+                }
+            };
+            task::spawn(sleeps, level(number as u32));
+        }
+        let runners: Vec<_> = (0..2)
+            .map(|_| {
+                thread::spawn(|| {
+                    (0..100).all(|_| {
+                        thread::sleep(Duration::from_micros(200));
+                        task::run(task::Until::Stalled).is_ok()
+                    })
+                })
+            })
+            .collect();
+        let have_run = runners.into_iter().map(join).filter(|&has_run| has_run).count() == 2;
+        let begin = Instant::now();
+        while task::live_count() > 1 && begin.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(1));
+        }
+        failed += u8::from(!have_run || task::live_count() > 1);
+    }
+    ExitCode(failed)
 }
