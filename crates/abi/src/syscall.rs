@@ -260,8 +260,11 @@ pub fn name(number: usize) -> Option<&'static str> {
     Some(ALL[place].1)
 }
 
-/// A bit for each call with one of Linux's numbers.
-const LINUX_NUMBERS: [u64; 8] = {
+/// Words of a set of calls with one of Linux's numbers, a bit for each.
+pub const NUMBER_WORDS: usize = 8;
+
+/// The native calls with one of Linux's numbers.
+pub const LINUX_NUMBERS: [u64; NUMBER_WORDS] = {
     let mut numbers = [0; 8];
     let mut index = 0;
     while index < ALL.len() {
@@ -274,12 +277,28 @@ const LINUX_NUMBERS: [u64; 8] = {
     numbers
 };
 
-/// Whether a call has this number and is one of Linux's too. Each call of a Linux program asks: a
-/// search for its [`name`] would take some 60 instructions.
+/// Whether the set has this number. Each call of a Linux program asks: a search for its [`name`]
+/// would take some 60 instructions.
 #[inline]
 #[must_use]
-pub const fn is_linux_number(number: usize) -> bool {
-    number < 64 * LINUX_NUMBERS.len() && LINUX_NUMBERS[number / 64] >> (number % 64) & 1 != 0
+pub const fn is_in(set: &[u64; NUMBER_WORDS], number: usize) -> bool {
+    number < 64 * NUMBER_WORDS && set[number / 64] >> (number % 64) & 1 != 0
+}
+
+/// The set without these numbers.
+///
+/// # Panics
+/// If one of them is not in the set.
+#[must_use]
+pub const fn without(mut set: [u64; NUMBER_WORDS], numbers: &[usize]) -> [u64; NUMBER_WORDS] {
+    let mut index = 0;
+    while index < numbers.len() {
+        let number = numbers[index];
+        assert!(is_in(&set, number), "the number is in the set, once");
+        set[number / 64] &= !(1 << (number % 64));
+        index += 1;
+    }
+    set
 }
 
 /// `openat`: paths are relative to the working directory.
@@ -509,7 +528,16 @@ mod tests {
     fn linux_numbers_are_those_below_the_own_ones() {
         for number in (0..10_000).chain([usize::MAX]) {
             let is_one = number < COPS_PARK && name(number).is_some();
-            assert_eq!(is_linux_number(number), is_one, "{number}");
+            assert_eq!(is_in(&LINUX_NUMBERS, number), is_one, "{number}");
+        }
+    }
+
+    #[test]
+    fn numbers_leave_the_set() {
+        let rest = without(LINUX_NUMBERS, &[READ, FUTEX]);
+        for number in 0..1000 {
+            let stays = is_in(&LINUX_NUMBERS, number) && number != READ && number != FUTEX;
+            assert_eq!(is_in(&rest, number), stays, "{number}");
         }
     }
 

@@ -139,9 +139,18 @@ fn advance_call<T>(
     begin: impl FnOnce(&Arc<Process>) -> Result<Resumable, Errno>,
     resume: impl FnOnce(&mut Resumable) -> Option<Result<T, Errno>>,
 ) -> Option<Result<T, Errno>> {
-    let begun = cpu.unfinished.lock().take().filter(|unfinished| unfinished.frame == *frame);
-    let mut call = match begun.map_or_else(|| begin(&cpu.process), |unfinished| Ok(unfinished.call))
-    {
+    // In its place: moving it out and back costs more than some portions do.
+    let mut place = cpu.unfinished.lock();
+    if let Some(unfinished) = place.as_mut().filter(|unfinished| unfinished.frame == *frame) {
+        let result = resume(&mut unfinished.call);
+        if result.is_some() {
+            *place = None;
+        }
+        return result;
+    }
+    *place = None;
+    drop(place);
+    let mut call = match begin(&cpu.process) {
         Ok(call) => call,
         Err(error) => return Some(Err(error)),
     };

@@ -94,8 +94,22 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
         return Outcome::Return;
     }
     context.skip_syscall();
-    let reply = dispatch(cpu, &frame, context)
-        .unwrap_or_else(|error| terminal::reply_to_error(cpu, &frame, error));
+    match dispatch(cpu, &frame, context) {
+        Ok(Reply::Done(result)) => finish(context, frame.coroutine, result),
+        Ok(Reply::InFlight(call)) => return_call(context, call),
+        reply => conclude_other(cpu, &frame, context, reply),
+    }
+}
+
+/// Out of line: most calls are done at once or in flight.
+#[inline(never)]
+fn conclude_other(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    context: &mut UserContext,
+    reply: Result<Reply, Errno>,
+) -> Outcome {
+    let reply = reply.unwrap_or_else(|error| terminal::reply_to_error(cpu, frame, error));
     conclude(context, frame.coroutine, reply)
 }
 
@@ -135,10 +149,7 @@ fn conclude(context: &mut UserContext, coroutine: usize, reply: Reply) -> Outcom
             context.repeat_syscall();
             Outcome::Return
         }
-        Reply::InFlight(handle) => {
-            context.set_results(0, handle.get() as usize);
-            Outcome::Return
-        }
+        Reply::InFlight(call) => return_call(context, call),
         Reply::Waits => Outcome::Sleep,
         Reply::Interrupted => Outcome::Return,
         Reply::Outcome(outcome) => {
@@ -175,6 +186,12 @@ fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> 
             Reply::Waits
         }
     }
+}
+
+/// Writes the handle of a call in flight into the registers.
+fn return_call(context: &mut UserContext, call: NonZeroU64) -> Outcome {
+    context.set_results(0, call.get() as usize);
+    Outcome::Return
 }
 
 /// Writes a result into the registers. An asynchronous caller is also told that nothing is in

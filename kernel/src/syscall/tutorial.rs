@@ -34,6 +34,9 @@ const PERMISSIONS: u32 = 0o644;
 const NANOSECONDS_PER_MILLISECOND: u64 = 1_000_000;
 
 /// Executes the system call of which `context` has the registers.
+///
+/// Out of line: a call of a Linux program comes by.
+#[inline(never)]
 pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     // The registers of coroutine and token belong to the program: no call is asynchronous.
     let frame = SyscallFrame { coroutine: 0, token: 0, ..context.syscall() };

@@ -24,25 +24,66 @@ use super::{Reply, conclude, measure, process, submit, terminal, time};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call;
 use crate::log;
-use crate::process::{Linux, Outcome, Thread, VirtualCpu};
+use crate::process::{Outcome, Thread, VirtualCpu};
 use crate::sched::Waiting;
 
 /// Executes the system call of which `context` has the registers.
+///
+/// What is not a native call that succeeds at once is out of line, so that this function saves few
+/// registers.
 pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     // The registers of coroutine and token belong to the program: no call is asynchronous.
     let mut frame = SyscallFrame { coroutine: 0, token: 0, ..context.syscall() };
     measure(&frame);
+    if !native::is_in(&SAME_AS_NATIVE, frame.number) {
+        return handle_different(cpu, &mut frame, context);
+    }
+    context.skip_syscall();
+    let reply = super::dispatch(cpu, &frame, context);
+    finish(cpu, &frame, context, reply)
+}
+
+/// Executes a call that is not the native one.
+#[inline(never)]
+fn handle_different(
+    cpu: &Arc<VirtualCpu>,
+    frame: &mut SyscallFrame,
+    context: &mut UserContext,
+) -> Outcome {
     if frame.number == number::RT_SIGRETURN {
         // All registers are restored, so there is no result and no instruction to skip.
         cpu.process.return_from_signal(cpu, context);
         return Outcome::Return;
     }
     context.skip_syscall();
-    let reply = match cpu.process.personality.as_linux() {
-        Some(linux) => dispatch(cpu, linux, &mut frame, context),
-        None => Err(Errno::ENOSYS),
-    };
-    let reply = reply.unwrap_or_else(|error| terminal::reply_to_error(cpu, &frame, error));
+    let reply = dispatch(cpu, frame, context);
+    finish(cpu, frame, context, reply)
+}
+
+/// Writes the reply to a call into the registers.
+#[inline(always)]
+fn finish(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    context: &mut UserContext,
+    reply: Result<Reply, Errno>,
+) -> Outcome {
+    if let Ok(Reply::Done(Ok(value))) = reply {
+        context.set_result(value);
+        return Outcome::Return;
+    }
+    finish_other(cpu, frame, context, reply)
+}
+
+/// Writes any other reply than success into the registers.
+#[inline(never)]
+fn finish_other(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    context: &mut UserContext,
+    reply: Result<Reply, Errno>,
+) -> Outcome {
+    let reply = reply.unwrap_or_else(|error| terminal::reply_to_error(cpu, frame, error));
     let is_broken_pipe = matches!(reply, Reply::Done(Err(Errno::EPIPE)));
     let outcome = conclude(context, 0, reply);
     if is_broken_pipe {
@@ -51,14 +92,35 @@ pub fn handle(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Outcome {
     outcome
 }
 
+/// The calls that have a number of native ones, and mean the same or more here: [`dispatch`] gets
+/// them first.
+const DIFFERENT: [usize; 12] = [
+    native::CLOCK_GETTIME,
+    native::CLOCK_NANOSLEEP,
+    native::MPROTECT,
+    native::SHUTDOWN,
+    native::READ,
+    native::WRITE,
+    native::PREAD64,
+    native::PWRITE64,
+    native::FCNTL,
+    native::PPOLL,
+    native::PSELECT6,
+    native::EPOLL_PWAIT,
+];
+
+/// A bit for each call that is the native one.
+const SAME_AS_NATIVE: [u64; native::NUMBER_WORDS] =
+    native::without(native::LINUX_NUMBERS, &DIFFERENT);
+
 /// Decodes the arguments and executes the call.
 fn dispatch(
     cpu: &Arc<VirtualCpu>,
-    linux: &Linux,
     frame: &mut SyscallFrame,
     context: &mut UserContext,
 ) -> Result<Reply, Errno> {
     let process = &cpu.process;
+    let linux = process.personality.as_linux().ok_or(Errno::ENOSYS)?;
     match frame.number {
         native::CLOCK_GETTIME | native::CLOCK_NANOSLEEP | number::CLOCK_GETRES => {
             frame.arguments[0] = match frame.arguments[0] {
@@ -219,7 +281,7 @@ fn dispatch(
             }
             return reply;
         }
-        other if native::is_linux_number(other) => {
+        native::MPROTECT | native::CLOCK_GETTIME | native::CLOCK_NANOSLEEP => {
             return super::dispatch(cpu, frame, context);
         }
         number::SENDFILE | number::HARDWARE_PROBE | number::RSEQ => return Err(Errno::ENOSYS),
