@@ -127,6 +127,10 @@ numbers! {
     SETSOCKOPT = 208;
     /// `getsockopt(fd, level, name, *mut value, *mut u32 length)`.
     GETSOCKOPT = 209;
+    /// `sendmsg(fd, *const msghdr, flags) -> bytes`. Can wait.
+    SENDMSG = 211;
+    /// `recvmsg(fd, *mut msghdr, flags) -> bytes`. Can wait.
+    RECVMSG = 212;
     /// `brk(address or 0) -> end of the heap`.
     BRK = 214;
     /// `mremap(address, length, new length, flags) -> address`.
@@ -250,6 +254,18 @@ pub mod sync_flags {
     pub const INVALIDATE: usize = 2;
     /// Write, and wait for the end of that.
     pub const SYNC: usize = 4;
+}
+
+/// The argument of [`SENDMSG`] and [`RECVMSG`]: offsets of its fields, and its size.
+pub mod message_header {
+    /// Length of the peer's address.
+    pub const NAME_BYTES: usize = 8;
+    /// Length of the control data.
+    pub const CONTROL_BYTES: usize = 40;
+    /// Flags of what was received.
+    pub const FLAGS: usize = 48;
+    /// Its size.
+    pub const BYTES: usize = 56;
 }
 
 /// Address family of [`SOCKETPAIR`].

@@ -15,10 +15,10 @@ use cops_abi::{Errno, Priority};
 use cops_fallible::{List, OutOfMemory, try_box};
 use spin::Mutex;
 
-use super::{CellIndex, Operation, Transfer};
+use super::{CellIndex, Operation, Pieces, Transfer};
 use crate::drivers::console;
 use crate::fs::{File, Object, ServedTransfer};
-use crate::mm::{self, Access, PinnedBuffer, UserRange};
+use crate::mm::{self, Access, AddressSpace, PinnedBuffer};
 use crate::process::Process;
 use crate::sched::{Waiter, Waiting};
 
@@ -26,8 +26,8 @@ use crate::sched::{Waiter, Waiting};
 pub struct LongRequest {
     /// The open file.
     pub file: Arc<File>,
-    /// The program's bytes.
-    pub range: UserRange,
+    /// The program's memory.
+    pub pieces: Pieces,
     /// Where in the file; `None`: at its position, which moves.
     pub offset: Option<u64>,
     /// Whether it reads or writes.
@@ -53,18 +53,24 @@ struct Part {
     /// Attempted until it has completed.
     operation: Operation,
     bytes: usize,
+    /// What is left when all of these have been moved.
+    behind: Pieces,
     /// The cell of the call, once it waits for an event of this part.
     registered: Option<CellIndex>,
 }
 
 /// Length of a part.
 const PART_BYTES: usize = DATA_BYTES_MAX;
+/// Maximum number of buffers that a part fills, each of which is pinned.
+const PART_BUFFERS: usize = 8;
+/// Maximum number of entries of an array of buffers that one part reads.
+pub const PART_ENTRIES: usize = 32;
 
 impl LongRequest {
     /// A request that waits unless the file says that it does not.
-    pub fn new(file: Arc<File>, range: UserRange, offset: Option<u64>, direction: Waiting) -> Self {
+    pub fn new(file: Arc<File>, pieces: Pieces, offset: Option<u64>, direction: Waiting) -> Self {
         let is_non_blocking = file.is_non_blocking();
-        Self { file, range, offset, direction, waits_for_all: false, is_non_blocking }
+        Self { file, pieces, offset, direction, waits_for_all: false, is_non_blocking }
     }
 
     /// The length of the longest part.
@@ -104,19 +110,91 @@ impl LongRequest {
         self.is_of_a_file_system() || self.moves_all() && !self.is_non_blocking
     }
 
-    /// The next part: what is at the beginning of the range.
-    fn begin_part(&self, process: &Process) -> Result<Part, Errno> {
-        mm::admit()?;
-        let range = self.range.prefix(self.part_bytes());
-        let access = match self.direction {
-            Waiting::ToRead => Access::Write,
-            Waiting::ToWrite => Access::Read,
+    /// The bytes that the next part writes, in one buffer: those of the program, or a copy if they
+    /// are in several places. And what is left behind them. `None`: there are none among the
+    /// entries of a part; the request has gone behind these.
+    ///
+    /// # Errors
+    /// `EFAULT`, `ENOMEM`.
+    pub fn gather(
+        &mut self,
+        space: &AddressSpace,
+    ) -> Result<Option<(PinnedBuffer, Pieces)>, Errno> {
+        let (mut behind, mut entries) = (self.pieces, PART_ENTRIES);
+        let Some(first) = behind.take(space, self.part_bytes(), &mut entries)? else {
+            self.pieces = behind;
+            return Ok(None);
         };
-        let buffer = PinnedBuffer::new(&process.space, range, access)?;
-        let (file, bytes) = (self.file.clone(), buffer.len());
+        let mut bytes = first.len();
+        while bytes < self.part_bytes()
+            && let Some(piece) = behind.take(space, self.part_bytes() - bytes, &mut entries)?
+        {
+            bytes += piece.len();
+        }
+        if bytes == first.len() {
+            return Ok(Some((PinnedBuffer::new(space, first, Access::Read)?, behind)));
+        }
+        let gathered = PinnedBuffer::gathered(bytes)?;
+        let (mut again, mut entries, mut done) = (self.pieces, PART_ENTRIES, 0);
+        while done < bytes
+            && let Some(piece) = again.take(space, bytes - done, &mut entries)?
+        {
+            let buffer = PinnedBuffer::new(space, piece, Access::Read)?;
+            gathered.copy_from(done, &buffer);
+            done += buffer.len();
+        }
+        Ok(Some((gathered, behind)))
+    }
+
+    /// The buffers that the next part fills, otherwise as [`Self::gather`].
+    fn scatter(
+        &mut self,
+        space: &AddressSpace,
+    ) -> Result<Option<(List<PinnedBuffer>, Pieces)>, Errno> {
+        let buffers_max = if let Object::Disk { .. } = self.file.object { 1 } else { PART_BUFFERS };
+        let (mut behind, mut entries) = (self.pieces, PART_ENTRIES);
+        let (mut buffers, mut bytes) = (List::new(), 0);
+        while buffers.len() < buffers_max
+            && bytes < self.part_bytes()
+            && let Some(piece) = behind.take(space, self.part_bytes() - bytes, &mut entries)?
+        {
+            buffers.try_push(PinnedBuffer::new(space, piece, Access::Write)?)?;
+            bytes += piece.len();
+        }
+        if buffers.is_empty() {
+            self.pieces = behind;
+            return Ok(None);
+        }
+        Ok(Some((buffers, behind)))
+    }
+
+    /// The next part. `None`: there was nothing to do in this portion.
+    fn begin_part(&mut self, process: &Process) -> Result<Option<Part>, Errno> {
+        mm::admit()?;
+        let space = &process.space;
         let offset = self.disk_position().map(|position| *position.lock()).or(self.offset);
-        let operation = Operation::transfer(file, buffer, offset, self.direction)?;
-        Ok(Part { operation, bytes, registered: None })
+        let (file, direction) = (self.file.clone(), self.direction);
+        let mut buffers = List::new();
+        let behind = match direction {
+            Waiting::ToWrite => self.gather(space)?.map(|(buffer, behind)| {
+                buffers.try_push(buffer)?;
+                Ok(behind)
+            }),
+            Waiting::ToRead => self.scatter(space)?.map(|(several, behind)| {
+                buffers = several;
+                Ok::<_, Errno>(behind)
+            }),
+        };
+        let Some(behind) = behind.transpose()? else { return Ok(None) };
+        let bytes = buffers.iter().map(PinnedBuffer::len).sum();
+        let operation = match buffers.len() {
+            1 => match buffers.pop() {
+                Some(buffer) => Operation::transfer(file, buffer, offset, direction)?,
+                None => return Ok(None),
+            },
+            _ => Operation::transfer_of_buffers(file, buffers, offset, direction)?,
+        };
+        Ok(Some(Part { operation, bytes, behind, registered: None }))
     }
 }
 
@@ -151,6 +229,18 @@ impl LongTransfer {
     /// Completes at most one part; `None` if there are more, or it has to wait.
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         self.is_portion_over = false;
+        if self.part.is_none() {
+            match self.request.begin_part(process) {
+                Ok(Some(part)) => self.part = Some(part),
+                Ok(None) if self.request.pieces.is_empty() => return Some(Ok(self.done)),
+                Ok(None) => {
+                    self.is_portion_over = true;
+                    return None;
+                }
+                // The next call finds the error.
+                Err(error) => return Some(self.done().ok_or(error)),
+            }
+        }
         match self.attempt_part(process) {
             Ok(Some(0)) => Some(Ok(self.done)),
             Ok(Some(count)) => self.advance(count),
@@ -163,18 +253,21 @@ impl LongTransfer {
 
     /// Attempts the part. Returns what it has moved; `None` if it has to wait.
     fn attempt_part(&mut self, process: &Arc<Process>) -> Result<Option<usize>, Errno> {
-        let part = match &mut self.part {
-            Some(part) => part,
-            None => self.part.insert(self.request.begin_part(process)?),
-        };
+        let Some(part) = &mut self.part else { return Ok(None) };
         let Some(result) = part.operation.attempt(process) else { return Ok(None) };
-        let (bytes, mut ended) = (part.bytes, self.part.take());
-        if let Some(Part { operation, registered: Some(cell), .. }) = &mut ended {
-            operation.remove_waiter(process, *cell, result.is_err());
+        let (bytes, behind) = (part.bytes, part.behind);
+        if let Some(Part { mut operation, registered: Some(cell), .. }) = self.part.take() {
+            operation.remove_waiter(process, cell, result.is_err());
         }
         let count = result?;
-        let is_last = count < bytes && !self.request.moves_all();
-        self.request.range = self.request.range.after(if is_last { usize::MAX } else { count });
+        let continues = count == bytes || self.request.moves_all();
+        let pieces = &mut self.request.pieces;
+        if count == bytes {
+            *pieces = behind;
+        } else if !continues || pieces.advance(&process.space, count, PART_ENTRIES).is_err() {
+            // With an error, the program has changed the array, and what comes next is not known.
+            pieces.end();
+        }
         Ok(Some(count))
     }
 
@@ -187,7 +280,7 @@ impl LongTransfer {
         if let Some(offset) = &mut self.request.offset {
             *offset += count as u64;
         }
-        if self.request.range.is_empty() {
+        if self.request.pieces.is_empty() {
             return Some(Ok(self.done));
         }
         self.is_portion_over = true;

@@ -427,7 +427,12 @@ impl Process {
             return;
         }
         let call = context.syscall();
-        let is_quiet = call.number == linux::SENDTO && call.arguments[3] & linux::MSG_NOSIGNAL != 0;
+        let flags = match call.number {
+            linux::SENDTO => call.arguments[3],
+            linux::SENDMSG => call.arguments[2],
+            _ => 0,
+        };
+        let is_quiet = flags & linux::MSG_NOSIGNAL != 0;
         if !is_quiet {
             // A standard signal is never refused.
             let _ = self.signal_cpu(cpu, sent_to_thread(self.id, signal::SIGPIPE));

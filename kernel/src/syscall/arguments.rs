@@ -22,10 +22,10 @@ use cops_fallible::Text;
 
 use super::terminal::settings_of;
 use crate::arch::SyscallFrame;
-use crate::call::AddressOut;
+use crate::call::{AddressOut, ENTRY_BYTES};
 use crate::fs::{Descriptor, File, Object};
 use crate::mm::quota::Kind;
-use crate::mm::{Access, PinnedBuffer, Rights, UserRange, own_pages};
+use crate::mm::{Access, AddressSpace, PinnedBuffer, Rights, UserRange, own_pages};
 use crate::net::{Shutdown, Socket};
 use crate::process::spawn::Place;
 use crate::process::{Process, ProcessId, Target};
@@ -125,15 +125,26 @@ impl Deref for SocketFile {
     }
 }
 
-/// The buffers of `readv` and its relatives that are not empty.
+/// The buffers of `readv` and its relatives.
 pub struct UserBuffers {
-    /// At most [`BUFFERS_EXAMINED`], in order.
+    /// Those that are not empty, at most [`BUFFERS_EXAMINED`], in order.
     pub ranges: FixedList<UserRange, BUFFERS_EXAMINED>,
+    /// The entries of all.
+    pub entries: UserRange,
+    /// The number of those that are not empty.
+    pub count: usize,
+    /// The length of all together.
+    pub length: usize,
 }
 
 impl<'a> Arguments<'a> {
     pub fn new(process: &'a Arc<Process>, frame: &'a SyscallFrame) -> Self {
         Self { process, registers: &frame.arguments }
+    }
+
+    /// The memory of the program.
+    pub fn space(&self) -> &'a AddressSpace {
+        &self.process.space
     }
 
     // Numbers.
@@ -321,17 +332,21 @@ impl<'a> Arguments<'a> {
     /// [`BUFFERS_MAX`], or more bytes than a call can report; `EFAULT`.
     #[inline(never)]
     pub fn buffers(&self, index: usize) -> Result<UserBuffers, Errno> {
-        const EACH_BYTES: usize = 16;
-        let (address, count) = (self.registers[index], self.registers[index + 1]);
+        self.buffers_at(self.registers[index], self.registers[index + 1])
+    }
+
+    /// As [`Self::buffers`], of `count` entries at `address`.
+    pub fn buffers_at(&self, address: usize, count: usize) -> Result<UserBuffers, Errno> {
         if count > BUFFERS_MAX {
             return Err(Errno::EINVAL);
         }
         let nothing = UserRange::new(0, 0).ok_or(Errno::EFAULT)?;
-        let (mut ranges, mut total) = (FixedList::new(nothing), 0_usize);
-        let mut bytes = [0; EACH_BYTES * BUFFERS_COPIED];
+        let entries = UserRange::new(address, count * ENTRY_BYTES).ok_or(Errno::EFAULT)?;
+        let (mut ranges, mut filled, mut total) = (FixedList::new(nothing), 0, 0_usize);
+        let mut bytes = [0; ENTRY_BYTES * BUFFERS_COPIED];
         for first in (0..count).step_by(BUFFERS_COPIED) {
-            let part = &mut bytes[..(count - first).min(BUFFERS_COPIED) * EACH_BYTES];
-            let at = address.checked_add(first * EACH_BYTES).ok_or(Errno::EFAULT)?;
+            let part = &mut bytes[..(count - first).min(BUFFERS_COPIED) * ENTRY_BYTES];
+            let at = address.checked_add(first * ENTRY_BYTES).ok_or(Errno::EFAULT)?;
             self.process
                 .space
                 .copy_in(UserRange::new(at, part.len()).ok_or(Errno::EFAULT)?, part)?;
@@ -346,10 +361,11 @@ impl<'a> Arguments<'a> {
                     let range = UserRange::new(address, length).ok_or(Errno::EFAULT)?;
                     // A call that has more buffers uses the first ones.
                     let _ = ranges.push(range);
+                    filled += 1;
                 }
             }
         }
-        Ok(UserBuffers { ranges })
+        Ok(UserBuffers { ranges, entries, count: filled, length: total })
     }
 
     /// An offset in a file; `EINVAL` if it is negative.

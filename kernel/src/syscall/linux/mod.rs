@@ -94,7 +94,7 @@ fn finish_other(
 
 /// The calls that have a number of native ones, and mean the same or more here: [`dispatch`] gets
 /// them first.
-const DIFFERENT: [usize; 12] = [
+const DIFFERENT: [usize; 16] = [
     native::CLOCK_GETTIME,
     native::CLOCK_NANOSLEEP,
     native::MPROTECT,
@@ -103,6 +103,10 @@ const DIFFERENT: [usize; 12] = [
     native::WRITE,
     native::PREAD64,
     native::PWRITE64,
+    native::READV,
+    native::WRITEV,
+    native::PREADV,
+    native::PWRITEV,
     native::FCNTL,
     native::PPOLL,
     native::PSELECT6,
@@ -249,6 +253,8 @@ fn dispatch(
         number::SOCKETPAIR => socket::make_pair(process, &args).into(),
         number::SENDTO => transfer::send(cpu, frame, &args)?,
         number::RECVFROM => transfer::receive(cpu, frame, &args)?,
+        number::SENDMSG => transfer::send_message(cpu, frame, &args)?,
+        number::RECVMSG => transfer::receive_message(cpu, frame, &args)?,
         number::SETSOCKOPT => socket::set_option(process, &args).into(),
         number::GETSOCKOPT => socket::option(process, &args).into(),
         native::SHUTDOWN => match socket::shut_down_pair(&args) {
@@ -263,6 +269,16 @@ fn dispatch(
         native::WRITE => transfer::write(cpu, frame, &args)?,
         native::PREAD64 => transfer::transfer_at(cpu, frame, &args, Waiting::ToRead)?,
         native::PWRITE64 => transfer::transfer_at(cpu, frame, &args, Waiting::ToWrite)?,
+        native::READV => transfer::transfer_buffers(cpu, frame, &args, None, Waiting::ToRead)?,
+        native::WRITEV => transfer::transfer_buffers(cpu, frame, &args, None, Waiting::ToWrite)?,
+        native::PREADV => {
+            let offset = Some(args.offset(3)?);
+            transfer::transfer_buffers(cpu, frame, &args, offset, Waiting::ToRead)?
+        }
+        native::PWRITEV => {
+            let offset = Some(args.offset(3)?);
+            transfer::transfer_buffers(cpu, frame, &args, offset, Waiting::ToWrite)?
+        }
 
         number::FLOCK => locks::lock_whole(cpu, frame, &args)?,
         native::FCNTL => match locks::lock_range(cpu, frame, &args)? {

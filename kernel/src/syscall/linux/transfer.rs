@@ -6,18 +6,19 @@
 use alloc::sync::Arc;
 
 use cops_abi::Errno;
-use cops_abi::linux::{MSG_NOSIGNAL, message};
+use cops_abi::linux::{MSG_NOSIGNAL, message, message_header as header};
 use cops_abi::served::DATA_BYTES_MAX;
+use cops_abi::syscall::BUFFERS_MAX;
 use cops_fallible::try_box;
 
 use super::super::arguments::Arguments;
 use super::super::{Reply, file, submit, terminal};
 use super::socket;
 use crate::arch::SyscallFrame;
-use crate::call::{LongRequest, LongTransfer, Operation, Receive};
+use crate::call::{LongRequest, LongTransfer, Operation, PART_ENTRIES, Pieces, Receive};
 use crate::drivers::{console, random};
 use crate::fs::{Device, File, Object, PIPE_ATOMIC_BYTES};
-use crate::mm::{self, Access, PinnedBuffer};
+use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::{Process, VirtualCpu};
 use crate::sched::Waiting;
 
@@ -79,7 +80,8 @@ pub fn read(
 ) -> Result<Reply, Errno> {
     let (file, range) = (args.file(0)?, args.range(1)?);
     if is_long_read(&file, range.len()) {
-        return submit_long(cpu, frame, LongRequest::new(file, range, None, Waiting::ToRead), 0);
+        let pieces = Pieces::of_range(range);
+        return submit_long(cpu, frame, LongRequest::new(file, pieces, None, Waiting::ToRead), 0);
     }
     Ok(submit(cpu, frame, file::read(&cpu.process, file, range)?))
 }
@@ -101,7 +103,7 @@ pub fn write(
     if file.is_terminal() {
         terminal::check_write(cpu)?;
     }
-    let request = LongRequest::new(file, range, None, Waiting::ToWrite);
+    let request = LongRequest::new(file, Pieces::of_range(range), None, Waiting::ToWrite);
     match way {
         Way::Try => try_to_write(cpu, frame, request),
         _ => submit_long(cpu, frame, request, 0),
@@ -120,7 +122,8 @@ pub fn transfer_at(
 ) -> Result<Reply, Errno> {
     let (file, range, offset) = (args.file(0)?, args.range(1)?, args.offset(3)?);
     if range.len() > DATA_BYTES_MAX {
-        return submit_long(cpu, frame, LongRequest::new(file, range, Some(offset), direction), 0);
+        let request = LongRequest::new(file, Pieces::of_range(range), Some(offset), direction);
+        return submit_long(cpu, frame, request, 0);
     }
     Ok(submit(cpu, frame, file::transfer_at(&cpu.process, file, range, offset, direction)?))
 }
@@ -142,16 +145,25 @@ fn try_to_write(
     frame: &SyscallFrame,
     mut request: LongRequest,
 ) -> Result<Reply, Errno> {
-    let buffer = PinnedBuffer::new(&cpu.process.space, request.range, Access::Read)?;
+    let space = &cpu.process.space;
+    let length = request.pieces.len();
+    let buffer = match request.gather(space)? {
+        Some((buffer, _)) => buffer,
+        None if length == 0 => PinnedBuffer::gathered(0)?,
+        None => return submit_long(cpu, frame, request, 0),
+    };
     let done = match request.file.attempt_write(&buffer) {
         None => 0,
-        Some(Ok(count)) if 0 < count && count < request.range.len() => count,
+        Some(Ok(count)) if 0 < count && count < length => count,
         Some(result) => return Ok(result.into()),
     };
     if done > 0 && request.is_non_blocking {
         return Ok(Reply::Done(Ok(done)));
     }
-    request.range = request.range.after(done);
+    drop(buffer);
+    if request.pieces.advance(space, done, PART_ENTRIES).is_err() {
+        return Ok(Reply::Done(Ok(done)));
+    }
     // What has been written is the result if there is no memory for the rest.
     submit_long(cpu, frame, request, done).or_else(|error| match done {
         0 => Err(error),
@@ -172,13 +184,156 @@ pub fn send(
     if flags & !SEND_FLAGS != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let mut request = LongRequest::new(file, args.range(1)?, None, Waiting::ToWrite);
+    send_pieces(cpu, frame, file, Pieces::of_range(args.range(1)?), flags)
+}
+
+fn send_pieces(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    file: Arc<File>,
+    pieces: Pieces,
+    flags: usize,
+) -> Result<Reply, Errno> {
+    let mut request = LongRequest::new(file, pieces, None, Waiting::ToWrite);
     request.is_non_blocking |= flags & message::DONT_WAIT != 0;
-    if request.range.len() > DATA_BYTES_MAX {
+    if request.pieces.len() > DATA_BYTES_MAX {
         submit_long(cpu, frame, request, 0)
     } else {
         try_to_write(cpu, frame, request)
     }
+}
+
+/// `readv`, `writev`, `preadv` and `pwritev(fd, *const iovec, count, offset)`.
+///
+/// # Errors
+/// Those of [`read()`] and [`write()`], or of [`transfer_at`]; `EINVAL` for more than 1,024
+/// buffers.
+pub fn transfer_buffers(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    args: &Arguments<'_>,
+    offset: Option<u64>,
+    direction: Waiting,
+) -> Result<Reply, Errno> {
+    let (file, buffers) = (args.file(0)?, args.buffers(1)?);
+    let pieces = Pieces::of_buffers(buffers.entries, buffers.length);
+    match direction {
+        Waiting::ToRead => {
+            // More buffers than one attempt fills are as good as more bytes.
+            let is_more = buffers.count > file::BUFFERS_PER_READ;
+            let length =
+                if is_more { buffers.length.max(DATA_BYTES_MAX + 1) } else { buffers.length };
+            if buffers.length > 0 && is_long_read(&file, length) {
+                return submit_long(
+                    cpu,
+                    frame,
+                    LongRequest::new(file, pieces, offset, direction),
+                    0,
+                );
+            }
+            Ok(submit(cpu, frame, file::read_buffers(&cpu.process, file, &buffers, offset)?))
+        }
+        Waiting::ToWrite => {
+            let is_more = buffers.count > file::BUFFERS_PER_WRITE;
+            let length =
+                if is_more { buffers.length.max(DATA_BYTES_MAX + 1) } else { buffers.length };
+            let way = way_to_write(&file, length);
+            if buffers.length == 0 || matches!(way, Way::Native) {
+                return Ok(submit(cpu, frame, file::write_buffers(cpu, file, &buffers, offset)?));
+            }
+            if file.is_terminal() {
+                terminal::check_write(cpu)?;
+            }
+            let request = LongRequest::new(file, pieces, offset, direction);
+            match way {
+                Way::Try if offset.is_none() => try_to_write(cpu, frame, request),
+                _ => submit_long(cpu, frame, request, 0),
+            }
+        }
+    }
+}
+
+/// What `sendmsg` and `recvmsg` are given.
+struct Message {
+    /// Where it is.
+    address: usize,
+    pieces: Pieces,
+    /// Whether there is room for, or an address of, a peer.
+    has_name: bool,
+    /// Bytes of control data, or of room for them.
+    control_bytes: usize,
+}
+
+impl Message {
+    fn new(args: &Arguments<'_>) -> Result<Self, Errno> {
+        let place = args.structure(1, header::BYTES)?;
+        let mut words = [[0; 8]; header::BYTES / 8];
+        args.space().copy_in(place, words.as_flattened_mut())?;
+        let [name, _, entries, count, _, control_bytes, _] = words.map(usize::from_le_bytes);
+        if count > BUFFERS_MAX {
+            return Err(Errno::EMSGSIZE);
+        }
+        let buffers = args.buffers_at(entries, count)?;
+        let pieces = Pieces::of_buffers(buffers.entries, buffers.length);
+        Ok(Self { address: place.address(), pieces, has_name: name != 0, control_bytes })
+    }
+
+    /// Stores a number of four bytes at this offset of the header.
+    fn store(&self, args: &Arguments<'_>, offset: usize, number: u32) -> Result<(), Errno> {
+        let place = UserRange::new(self.address + offset, socket::NUMBER_BYTES);
+        Ok(args.space().copy_out(place.ok_or(Errno::EFAULT)?, &number.to_le_bytes())?)
+    }
+}
+
+/// `sendmsg(fd, *const msghdr, flags)`. A stream has one peer, so an address is ignored.
+///
+/// # Errors
+/// `EOPNOTSUPP` for unknown flags, and for control data; those of a write.
+pub fn send_message(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    args: &Arguments<'_>,
+) -> Result<Reply, Errno> {
+    let (file, flags) = (socket::socket(args)?, args.number(2));
+    let message = Message::new(args)?;
+    if flags & !SEND_FLAGS != 0 || message.control_bytes != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    send_pieces(cpu, frame, file, message.pieces, flags)
+}
+
+/// `recvmsg(fd, *mut msghdr, flags)`. A stream has one peer, and none is reported; there are never
+/// control data.
+///
+/// # Errors
+/// `EOPNOTSUPP` for unknown flags; those of a read.
+pub fn receive_message(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    args: &Arguments<'_>,
+) -> Result<Reply, Errno> {
+    let (file, flags) = (socket::socket(args)?, args.number(2));
+    if flags & !RECEIVE_FLAGS != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let message = Message::new(args)?;
+    if message.has_name {
+        message.store(args, header::NAME_BYTES, 0)?;
+    }
+    message.store(args, header::CONTROL_BYTES, 0)?;
+    message.store(args, header::CONTROL_BYTES + socket::NUMBER_BYTES, 0)?;
+    message.store(args, header::FLAGS, 0)?;
+    if flags & message::PEEK != 0 {
+        // Of the first buffer.
+        let mut pieces = message.pieces;
+        let first = pieces.take(args.space(), usize::MAX, &mut { PART_ENTRIES })?;
+        let nothing = UserRange::new(0, 0).ok_or(Errno::EFAULT)?;
+        return receive_once(cpu, frame, file, first.unwrap_or(nothing), flags);
+    }
+    let mut request = LongRequest::new(file, message.pieces, None, Waiting::ToRead);
+    request.is_non_blocking |= flags & message::DONT_WAIT != 0;
+    request.waits_for_all = flags & message::WAIT_ALL != 0;
+    submit_long(cpu, frame, request, 0)
 }
 
 /// `recvfrom(fd, buffer, length, flags, _, *mut u32 or 0)`. A stream has one peer, and none is
@@ -202,17 +357,28 @@ pub fn receive(
         process.space.copy_out(length, &[0; socket::NUMBER_BYTES])?;
     }
     let range = args.range(1)?;
-    let peeks = flags & message::PEEK != 0;
-    let is_non_blocking = flags & message::DONT_WAIT != 0;
     let waits_for_all = flags & message::WAIT_ALL != 0;
-    if !peeks && (waits_for_all || range.len() > DATA_BYTES_MAX) {
-        let mut request = LongRequest::new(file, range, None, Waiting::ToRead);
-        request.is_non_blocking |= is_non_blocking;
+    if flags & message::PEEK == 0 && (waits_for_all || range.len() > DATA_BYTES_MAX) {
+        let mut request = LongRequest::new(file, Pieces::of_range(range), None, Waiting::ToRead);
+        request.is_non_blocking |= flags & message::DONT_WAIT != 0;
         request.waits_for_all = waits_for_all;
         return submit_long(cpu, frame, request, 0);
     }
+    receive_once(cpu, frame, file, range, flags)
+}
+
+/// Receives what one attempt can move.
+fn receive_once(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    file: Arc<File>,
+    range: UserRange,
+    flags: usize,
+) -> Result<Reply, Errno> {
     mm::admit()?;
-    let buffer = PinnedBuffer::new(&process.space, range, Access::Write)?;
+    let buffer = PinnedBuffer::new(&cpu.process.space, range, Access::Write)?;
+    let peeks = flags & message::PEEK != 0;
+    let is_non_blocking = flags & message::DONT_WAIT != 0;
     let receive = try_box(Receive { file, buffer, peeks, is_non_blocking })?;
     Ok(submit(cpu, frame, Operation::Receive(receive)))
 }

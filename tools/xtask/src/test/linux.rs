@@ -57,7 +57,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 41] = [
+const TESTS: [Test; 42] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -101,6 +101,15 @@ const TESTS: [Test; 41] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "transfers are in order",
+        message: "",
+    },
+    Test {
+        name: "buffers: readv, writev and their relatives, of many bytes and many buffers",
+        program: "buffers",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "buffers are in order",
         message: "",
     },
     Test {
@@ -445,7 +454,7 @@ fn files_on_this_host(context: &Context<'_>, folder: &Path) -> Outcome<Option<Ca
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 11] = [
+const MEASURED: [&str; 12] = [
     "memory",
     "mapping",
     "threads",
@@ -455,6 +464,7 @@ const MEASURED: [&str; 11] = [
     "jobs",
     "procfs",
     "transfers",
+    "buffers",
     "locks",
     "timers",
 ];
