@@ -129,6 +129,21 @@ impl<B: Budget> ByteQueue<B> {
         done
     }
 
+    /// As [`Self::take`], of bytes that stay.
+    pub fn look(&self, count: usize, mut write: impl FnMut(usize, &[u8])) -> usize {
+        let count = count.min(self.length);
+        let (mut done, mut index, mut taken) = (0, self.first, self.taken);
+        while done < count {
+            let chunk = &self.chunks[index];
+            let part = (count - done).min(chunk.len() - taken);
+            write(done, &chunk[taken..taken + part]);
+            done += part;
+            taken = 0;
+            index = (index + 1) % CHUNKS_MAX;
+        }
+        done
+    }
+
     /// Frees or reuses the first chunk, from which everything has been taken.
     fn drop_first(&mut self) {
         self.taken = 0;
@@ -205,7 +220,14 @@ mod tests {
                     }
                     model.extend(&bytes[..done]);
                 } else {
+                    let mut seen = Vec::new();
+                    let looked = queue.look(count, |at, bytes| {
+                        assert_eq!(at, seen.len());
+                        seen.extend_from_slice(bytes);
+                    });
+                    prop_assert_eq!(looked, seen.len());
                     let expected: Vec<u8> = model.drain(..count.min(model.len())).collect();
+                    prop_assert_eq!(&seen, &expected);
                     prop_assert_eq!(take(&mut queue, count), expected);
                 }
                 prop_assert_eq!(queue.len(), model.len());

@@ -26,7 +26,8 @@ impl Receive {
     pub fn attempt(&self) -> Option<CallResult> {
         match &self.file.object {
             Object::Socket(socket) if self.peeks => socket.attempt_peek(&self.buffer),
-            _ if self.peeks => Some(Err(Errno::EOPNOTSUPP)),
+            Object::Paired(paired) if self.peeks => paired.attempt_peek(&self.buffer),
+            _ if self.peeks => Some(Err(Errno::ENOTSOCK)),
             _ => self.file.attempt_read(&self.buffer),
         }
     }

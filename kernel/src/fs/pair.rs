@@ -32,6 +32,11 @@ impl Paired {
     }
 
     /// As for a pipe.
+    pub fn attempt_peek(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        self.reader.attempt_peek(buffer)
+    }
+
+    /// As for a pipe.
     pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         self.writer.attempt(buffer)
     }

@@ -98,6 +98,19 @@ impl PipeReader {
         Some(Ok(count))
     }
 
+    /// As [`Self::attempt`], of bytes that stay.
+    pub fn attempt_peek(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        let state = self.0.state.lock();
+        if state.bytes.is_empty() && buffer.len() > 0 {
+            return (state.writers == 0).then_some(Ok(0));
+        }
+        let count = state.bytes.look(buffer.len(), |at, bytes| buffer.write_at(at, bytes));
+        drop(state);
+        // The call has taken a wake, and the bytes are for another reader.
+        self.0.readable.wake_one();
+        Some(Ok(count))
+    }
+
     /// Ends the stream after the bytes that are in the pipe, and breaks it for writers.
     pub fn shut_down(&self) {
         self.0.shut_down();
