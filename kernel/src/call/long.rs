@@ -146,55 +146,50 @@ impl LongRequest {
         Ok(Some((gathered, behind)))
     }
 
-    /// The buffers that the next part fills, otherwise as [`Self::gather`].
-    fn scatter(
-        &mut self,
-        space: &AddressSpace,
-    ) -> Result<Option<(List<PinnedBuffer>, Pieces)>, Errno> {
-        let buffers_max = if let Object::Disk { .. } = self.file.object { 1 } else { PART_BUFFERS };
+    /// The next part. `None`: there was nothing to do in this portion.
+    fn begin_part(&mut self, process: &Process) -> Result<Option<Part>, Errno> {
+        mm::admit()?;
+        let space = &process.space;
+        let offset = self.disk_position().map(|position| *position.lock()).or(self.offset);
+        if self.direction == Waiting::ToWrite {
+            let Some((buffer, behind)) = self.gather(space)? else { return Ok(None) };
+            return self.part_of(buffer, offset, behind).map(Some);
+        }
         let (mut behind, mut entries) = (self.pieces, PART_ENTRIES);
-        let (mut buffers, mut bytes) = (List::new(), 0);
-        while buffers.len() < buffers_max
+        let Some(first) = behind.take(space, self.part_bytes(), &mut entries)? else {
+            self.pieces = behind;
+            return Ok(None);
+        };
+        let buffer = PinnedBuffer::new(space, first, Access::Write)?;
+        let mut bytes = buffer.len();
+        let is_disk = matches!(self.file.object, Object::Disk { .. });
+        if is_disk || behind.is_empty() || bytes == self.part_bytes() {
+            return self.part_of(buffer, offset, behind).map(Some);
+        }
+        let mut buffers = List::new();
+        buffers.try_push(buffer)?;
+        while buffers.len() < PART_BUFFERS
             && bytes < self.part_bytes()
             && let Some(piece) = behind.take(space, self.part_bytes() - bytes, &mut entries)?
         {
             buffers.try_push(PinnedBuffer::new(space, piece, Access::Write)?)?;
             bytes += piece.len();
         }
-        if buffers.is_empty() {
-            self.pieces = behind;
-            return Ok(None);
-        }
-        Ok(Some((buffers, behind)))
+        let file = self.file.clone();
+        let operation = Operation::transfer_of_buffers(file, buffers, offset, self.direction)?;
+        Ok(Some(Part { operation, bytes, behind, registered: None }))
     }
 
-    /// The next part. `None`: there was nothing to do in this portion.
-    fn begin_part(&mut self, process: &Process) -> Result<Option<Part>, Errno> {
-        mm::admit()?;
-        let space = &process.space;
-        let offset = self.disk_position().map(|position| *position.lock()).or(self.offset);
-        let (file, direction) = (self.file.clone(), self.direction);
-        let mut buffers = List::new();
-        let behind = match direction {
-            Waiting::ToWrite => self.gather(space)?.map(|(buffer, behind)| {
-                buffers.try_push(buffer)?;
-                Ok(behind)
-            }),
-            Waiting::ToRead => self.scatter(space)?.map(|(several, behind)| {
-                buffers = several;
-                Ok::<_, Errno>(behind)
-            }),
-        };
-        let Some(behind) = behind.transpose()? else { return Ok(None) };
-        let bytes = buffers.iter().map(PinnedBuffer::len).sum();
-        let operation = match buffers.len() {
-            1 => match buffers.pop() {
-                Some(buffer) => Operation::transfer(file, buffer, offset, direction)?,
-                None => return Ok(None),
-            },
-            _ => Operation::transfer_of_buffers(file, buffers, offset, direction)?,
-        };
-        Ok(Some(Part { operation, bytes, behind, registered: None }))
+    /// A part of one buffer.
+    fn part_of(
+        &self,
+        buffer: PinnedBuffer,
+        offset: Option<u64>,
+        behind: Pieces,
+    ) -> Result<Part, Errno> {
+        let bytes = buffer.len();
+        let operation = Operation::transfer(self.file.clone(), buffer, offset, self.direction)?;
+        Ok(Part { operation, bytes, behind, registered: None })
     }
 }
 
