@@ -478,7 +478,7 @@ mod tests {
 
     #[test]
     fn replies_that_are_too_short_are_none() {
-        let mut reply = [0; 100];
+        let mut reply = [0; 120];
         InspectHeader { count: 2, next: 7 }.put(&mut reply);
         let (header, records) = parse::<CoroutineRecord>(&reply).unwrap();
         assert_eq!((header.next, records.count()), (7, 2));
