@@ -47,6 +47,8 @@ pub struct LongTransfer {
     part: Option<Part>,
     /// Whether the last attempt has completed a part, and there are more.
     is_portion_over: bool,
+    /// Whether the first attempt does nothing.
+    begins_later: bool,
 }
 
 struct Part {
@@ -64,13 +66,20 @@ const PART_BYTES: usize = DATA_BYTES_MAX;
 /// Maximum number of buffers that a part fills, each of which is pinned.
 const PART_BUFFERS: usize = 8;
 /// Maximum number of entries of an array of buffers that one part reads.
-pub const PART_ENTRIES: usize = 32;
+pub const PART_ENTRIES: usize = 12;
+/// An array with more entries than this is checked in a portion of its own.
+const FEW_ENTRIES: usize = 64;
 
 impl LongRequest {
     /// A request that waits unless the file says that it does not.
     pub fn new(file: Arc<File>, pieces: Pieces, offset: Option<u64>, direction: Waiting) -> Self {
         let is_non_blocking = file.is_non_blocking();
         Self { file, pieces, offset, direction, waits_for_all: false, is_non_blocking }
+    }
+
+    /// Whether the portion in which the call began, and its array was checked, is long enough.
+    pub fn begins_later(&self) -> bool {
+        self.pieces.entry_count() > FEW_ENTRIES
     }
 
     /// The length of the longest part.
@@ -196,7 +205,8 @@ impl LongRequest {
 impl LongTransfer {
     /// A transfer of which `done` bytes have been moved already, and `request` is the rest.
     pub fn new(request: LongRequest, done: usize) -> Self {
-        Self { request, done, part: None, is_portion_over: false }
+        let begins_later = request.begins_later();
+        Self { request, done, part: None, is_portion_over: false, begins_later }
     }
 
     /// The number of the operation for measurements.
@@ -223,7 +233,10 @@ impl LongTransfer {
 
     /// Completes at most one part; `None` if there are more, or it has to wait.
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
-        self.is_portion_over = false;
+        self.is_portion_over = core::mem::take(&mut self.begins_later);
+        if self.is_portion_over {
+            return None;
+        }
         if self.part.is_none() {
             match self.request.begin_part(process) {
                 Ok(Some(part)) => self.part = Some(part),
@@ -240,6 +253,9 @@ impl LongTransfer {
             Ok(Some(0)) => Some(Ok(self.done)),
             Ok(Some(count)) => self.advance(count),
             Ok(None) if self.done > 0 && !self.request.waits() => Some(Ok(self.done)),
+            Ok(None) if self.request.is_non_blocking && !self.request.waits() => {
+                Some(Err(Errno::EAGAIN))
+            }
             Ok(None) => None,
             // The next call finds the error.
             Err(error) => Some(self.done().ok_or(error)),

@@ -40,6 +40,11 @@ impl Pieces {
         self.length
     }
 
+    /// The number of entries that have not been read.
+    pub fn entry_count(&self) -> usize {
+        self.entries.len() / ENTRY_BYTES
+    }
+
     /// Whether none are left.
     pub fn is_empty(&self) -> bool {
         self.length == 0

@@ -145,6 +145,9 @@ fn try_to_write(
     frame: &SyscallFrame,
     mut request: LongRequest,
 ) -> Result<Reply, Errno> {
+    if request.begins_later() {
+        return submit_long(cpu, frame, request, 0);
+    }
     let space = &cpu.process.space;
     let length = request.pieces.len();
     let buffer = match request.gather(space)? {
