@@ -20,7 +20,7 @@ use cops_abi::linux::{self as number, clock};
 use cops_abi::syscall::{self as native, CLOCK_MONOTONIC, CLOCK_REALTIME};
 
 use super::arguments::{Arguments, Clock};
-use super::{Reply, conclude, measure, process, submit, terminal, time};
+use super::{Reply, conclude_other, measure, process, submit, time};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call;
 use crate::log;
@@ -83,9 +83,8 @@ fn finish_other(
     context: &mut UserContext,
     reply: Result<Reply, Errno>,
 ) -> Outcome {
-    let reply = reply.unwrap_or_else(|error| terminal::reply_to_error(cpu, frame, error));
-    let is_broken_pipe = matches!(reply, Reply::Done(Err(Errno::EPIPE)));
-    let outcome = conclude(context, 0, reply);
+    let is_broken_pipe = matches!(reply, Ok(Reply::Done(Err(Errno::EPIPE))) | Err(Errno::EPIPE));
+    let outcome = conclude_other(cpu, frame, context, reply);
     if is_broken_pipe {
         cpu.process.after_call(cpu, context, encode(Err(Errno::EPIPE)));
     }

@@ -219,40 +219,33 @@ pub fn transfer_buffers(
     direction: Waiting,
 ) -> Result<Reply, Errno> {
     let (file, buffers) = (args.file(0)?, args.buffers(1)?);
+    let fits = match direction {
+        Waiting::ToRead => file::BUFFERS_PER_READ,
+        Waiting::ToWrite => file::BUFFERS_PER_WRITE,
+    };
+    // More buffers than one attempt moves are as good as more bytes.
+    let least = if buffers.count > fits { DATA_BYTES_MAX + 1 } else { 0 };
+    let length = buffers.length.max(least);
+    let way = match direction {
+        Waiting::ToRead if is_long_read(&file, length) => Way::Long,
+        Waiting::ToRead => Way::Native,
+        Waiting::ToWrite => way_to_write(&file, length),
+    };
+    if buffers.length == 0 || matches!(way, Way::Native) {
+        let operation = match direction {
+            Waiting::ToRead => file::read_buffers(&cpu.process, file, &buffers, offset)?,
+            Waiting::ToWrite => file::write_buffers(cpu, file, &buffers, offset)?,
+        };
+        return Ok(submit(cpu, frame, operation));
+    }
+    if direction == Waiting::ToWrite && file.is_terminal() {
+        terminal::check_write(cpu)?;
+    }
     let pieces = Pieces::of_buffers(buffers.entries, buffers.length);
-    match direction {
-        Waiting::ToRead => {
-            // More buffers than one attempt fills are as good as more bytes.
-            let is_more = buffers.count > file::BUFFERS_PER_READ;
-            let length =
-                if is_more { buffers.length.max(DATA_BYTES_MAX + 1) } else { buffers.length };
-            if buffers.length > 0 && is_long_read(&file, length) {
-                return submit_long(
-                    cpu,
-                    frame,
-                    LongRequest::new(file, pieces, offset, direction),
-                    0,
-                );
-            }
-            Ok(submit(cpu, frame, file::read_buffers(&cpu.process, file, &buffers, offset)?))
-        }
-        Waiting::ToWrite => {
-            let is_more = buffers.count > file::BUFFERS_PER_WRITE;
-            let length =
-                if is_more { buffers.length.max(DATA_BYTES_MAX + 1) } else { buffers.length };
-            let way = way_to_write(&file, length);
-            if buffers.length == 0 || matches!(way, Way::Native) {
-                return Ok(submit(cpu, frame, file::write_buffers(cpu, file, &buffers, offset)?));
-            }
-            if file.is_terminal() {
-                terminal::check_write(cpu)?;
-            }
-            let request = LongRequest::new(file, pieces, offset, direction);
-            match way {
-                Way::Try if offset.is_none() => try_to_write(cpu, frame, request),
-                _ => submit_long(cpu, frame, request, 0),
-            }
-        }
+    let request = LongRequest::new(file, pieces, offset, direction);
+    match way {
+        Way::Try if offset.is_none() => try_to_write(cpu, frame, request),
+        _ => submit_long(cpu, frame, request, 0),
     }
 }
 
