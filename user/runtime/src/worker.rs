@@ -34,11 +34,11 @@ static LOCALS: [Local; MAX_CPUS] =
     [local(0), local(1), local(2), local(3), local(4), local(5), local(6), local(7)];
 
 const fn local(worker: u32) -> Local {
-    Local::of_worker(encode_current_worker(EXECUTOR_NUMBER, worker))
+    Local::of_worker(word_of(worker))
 }
 
 /// The word of worker `index` of this process's executor.
-pub(crate) fn word_of(index: u32) -> u32 {
+const fn word_of(index: u32) -> u32 {
     encode_current_worker(EXECUTOR_NUMBER, index)
 }
 

@@ -5,7 +5,8 @@
 use super::executor::Executor;
 
 /// Version of the interface and of the layouts it shares ([`WorkerState`](super::WorkerState),
-/// [`FutureVTable`](super::FutureVTable), [`Hooks`](super::Hooks)) in the high half; in the low
+/// [`FutureVTable`](super::FutureVTable), [`Hooks`](super::Hooks),
+/// [`RawInspection`](super::RawInspection)) in the high half; in the low
 /// half the size in bytes of [`Executor`], for which the caller provides the memory. Image and
 /// front must agree on both.
 ///
@@ -13,7 +14,7 @@ use super::executor::Executor;
 /// use cops_executor::core::{Executor, INTERFACE_VERSION};
 /// assert_eq!(INTERFACE_VERSION as u32 as usize, size_of::<Executor>());
 /// ```
-pub const INTERFACE_VERSION: u64 = 4 << 32 | size_of::<Executor>() as u64;
+pub const INTERFACE_VERSION: u64 = 5 << 32 | size_of::<Executor>() as u64;
 
 /// It worked.
 ///
