@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::machine::layout::PAGE_BYTES;
+use cops_abi::layout;
 use cops_executor::image::CoreTable;
 use spin::Once;
 
@@ -29,6 +30,11 @@ static IMAGE: Pages = {
 /// The image, in whole pages.
 pub fn image() -> &'static [u8] {
     &IMAGE.0
+}
+
+/// Whether a program that is at this address executes the image.
+pub fn is_executed_at(address: usize) -> bool {
+    address.wrapping_sub(layout::VDSO) < PAGES_BYTES
 }
 
 static TABLE: Once<CoreTable> = Once::new();

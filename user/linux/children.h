@@ -1,4 +1,6 @@
 /* How children end and stop; what is wrong is printed with the status. */
+#include <fcntl.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,4 +28,20 @@ __attribute__((unused)) static void stopped_by(pid_t child, int signal) {
     if (!WIFSTOPPED(status))
         printf("status %x\n", status);
     CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == signal);
+}
+
+/* Returns when `child` sleeps in a system call; it must be one that another process ends. */
+__attribute__((unused)) static void until_asleep(pid_t child) {
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", child);
+    for (int looks = 0, asleep = 0; asleep < 2; looks++) {
+        int file = open(path, O_RDONLY);
+        ssize_t bytes = file < 0 ? -1 : read(file, text, sizeof text - 1);
+        CHECK(bytes > 0 && close(file) == 0 && looks < 10000);
+        text[bytes] = 0;
+        /* Twice in a row: a call that has been ended may look asleep for a moment. */
+        char *name_end = strrchr(text, ')');
+        asleep = name_end != NULL && name_end[2] == 'S' ? asleep + 1 : 0;
+        usleep(1000);
+    }
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -341,8 +342,12 @@ static void of_whole_files(void) {
 
 static volatile int handled;
 
+enum { HANDLED_AT = 100 };
+
 static void handle(int signal) {
     handled = signal;
+    /* For other processes. */
+    ((volatile int *)found)[HANDLED_AT] = signal;
 }
 
 static double now(void) {
@@ -394,9 +399,13 @@ static void waiting(void) {
     action.sa_flags = SA_RESTART;
     CHECK(sigaction(SIGALRM, &action, NULL) == 0);
     handled = 0;
+    volatile int *seen = (volatile int *)found + HANDLED_AT;
+    *seen = 0;
     pid_t second = fork();
     if (second == 0) {
-        usleep(100000);
+        while (*seen == 0)
+            usleep(1000);
+        usleep(20000);
         tell(to_child);
         _exit(0);
     }
@@ -463,13 +472,22 @@ static void priorities(void) {
             _exit(0);
         }
         hear(to_parent);
-        usleep(20000);
+        until_asleep(child[i]);
     }
     CHECK(flock(file, LOCK_UN) == 0);
     for (int i = 0; i < 4; i++)
         ended_with(child[i], 0);
     CHECK(*count == 4 && (!is_cops() || memcmp(count + 1, order, sizeof order) == 0));
     CHECK(close(file) == 0);
+}
+
+/* The children have read all that they were told. */
+static void until_heard(void) {
+    int left = 1;
+    for (int looks = 0; left != 0; looks++) {
+        CHECK(ioctl(to_child[0], FIONREAD, &left) == 0 && looks < 10000);
+        usleep(1000);
+    }
 }
 
 /* A child that has byte `own` and then wants byte `next`; ends with the error, or 0. */
@@ -495,7 +513,9 @@ static void deadlocks(void) {
             child[i] = chain(i + 1, i);
         for (int i = 0; i < count; i++)
             tell(to_child);
-        usleep(50000);
+        until_heard();
+        for (int i = 0; i < count; i++)
+            until_asleep(child[i]);
         /* This process closes the cycle, so it is told; nothing has changed. */
         FAILS(set_and_wait(file, F_WRLCK, count, 1), EDEADLK);
         FAILS(set_and_wait(file, F_RDLCK, 1, 1), EDEADLK);
@@ -508,7 +528,8 @@ static void deadlocks(void) {
     CHECK(set_of_file(file, F_WRLCK, 0, 1) == 0);
     pid_t child = chain(1, 0);
     tell(to_child);
-    usleep(20000);
+    until_heard();
+    until_asleep(child);
     FAILS(set_of_file(file, F_WRLCK, 1, 1), EAGAIN);
     CHECK(set_of_file(file, F_UNLCK, 0, 1) == 0);
     ended_with(child, 0);

@@ -17,7 +17,11 @@
 
 use alloc::sync::Arc;
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
 
 use cops_abi::Priority;
 use cops_fallible::Map;
@@ -74,6 +78,13 @@ impl Lines {
     /// Distinguishes processes.
     fn process(&self) -> usize {
         ptr::from_ref(self).addr()
+    }
+
+    /// Whether a virtual CPU of the process waits at a level less urgent than `priority`. By a hart
+    /// that has seen something of that priority, before a sequentially consistent fence: a virtual
+    /// CPU that is just being inserted is found here, or its insertion finds the same.
+    pub fn any_less_urgent_than(&self, priority: Priority) -> bool {
+        self.0.load(Relaxed) & !(priority.bit() | (priority.bit() - 1)) != 0
     }
 
     /// One more stands in the line of this level. Returns whether it is the front.
@@ -225,10 +236,23 @@ impl<C: Member> Queue<C> {
         count
     }
 
-    /// Inserts a virtual CPU with the level with which it was made runnable. A process that has
-    /// been absent for a while is credited one slice at most; debts remain. `slice_ticks`: the
-    /// length of a whole slice.
+    /// Inserts a virtual CPU with the level with which it was made runnable, or its urgency now if
+    /// that is more urgent. A process that has been absent for a while is credited one slice at
+    /// most; debts remain. `slice_ticks`: the length of a whole slice.
     pub fn insert(&mut self, cpu: Arc<C>, slice_ticks: u64) -> Position {
+        let mut position = self.place(cpu.clone(), slice_ticks);
+        // What has become more urgent since its level was determined, on a hart that did not find
+        // it in the queue yet ([`Lines::any_less_urgent_than`]).
+        fence(SeqCst);
+        while let Some(raised) = self.raise(&cpu, cpu.urgency(), slice_ticks) {
+            position = raised;
+            fence(SeqCst);
+        }
+        position
+    }
+
+    /// Inserts a virtual CPU with the level that it has.
+    fn place(&mut self, cpu: Arc<C>, slice_ticks: u64) -> Position {
         let priority = cpu.priority();
         let vruntime = self.minimums.admit(cpu.vruntime(), priority, slice_ticks as i64);
         self.next_number += 1;
@@ -297,7 +321,7 @@ impl<C: Member> Queue<C> {
         }
         let cpu = self.remove(key)?;
         cpu.set_priority(priority);
-        Some(self.insert(cpu, slice_ticks))
+        Some(self.place(cpu, slice_ticks))
     }
 
     /// Takes the next virtual CPU out of the queue, and begins its slice. `share`: that of the less

@@ -24,6 +24,8 @@ struct Cpu {
     number: usize,
     /// The level of what it could run.
     urgency: AtomicPriority,
+    /// Its next levels, each after one look.
+    later: Mutex<Vec<Priority>>,
     /// The level with which it was made runnable.
     priority: AtomicPriority,
     place: Mutex<Option<Key>>,
@@ -32,7 +34,11 @@ struct Cpu {
 
 impl Member for Cpu {
     fn urgency(&self) -> Priority {
-        self.urgency.load()
+        let now = self.urgency.load();
+        if let Some(next) = self.later.lock().unwrap().pop() {
+            self.urgency.store(next);
+        }
+        now
     }
 
     fn priority(&self) -> Priority {
@@ -101,6 +107,7 @@ impl Machine {
                     process: process.clone(),
                     number: cpus.len(),
                     urgency: AtomicPriority::new(LEVEL),
+                    later: Mutex::new(Vec::new()),
                     priority: AtomicPriority::new(LEVEL),
                     place: Mutex::new(None),
                     node: Mutex::new(Some(Spare::try_new().unwrap())),
@@ -261,6 +268,25 @@ fn one_that_has_lost_its_urgency_is_chosen_by_the_current_one() {
     machine.enter_all();
     machine.set_urgency(0, level(50));
     assert_eq!([machine.take().0, machine.take().0, machine.take().0], [1, 2, 0]);
+}
+
+/// What another hart does between the look at the urgency and the insertion is not lost.
+#[test]
+fn one_that_becomes_more_urgent_while_it_is_inserted_is_placed_by_that() {
+    let mut machine = Machine::new(&[(1, 2)]);
+    machine.set_urgency(0, level(40));
+    *machine.cpus[0].later.lock().unwrap() = alloc::vec![level(3), level(20)];
+    assert_eq!(machine.enter(0).priority, level(3), "after two more looks");
+    let lines = &machine.cpus[0].process.lines;
+    assert!(lines.any_less_urgent_than(level(2)) && !lines.any_less_urgent_than(level(3)));
+
+    // A choice that corrects its place does the same.
+    machine.set_urgency(0, level(40));
+    *machine.cpus[0].later.lock().unwrap() = alloc::vec![level(5)];
+    machine.set_urgency(1, level(10));
+    machine.enter(1);
+    assert_eq!(machine.take().0, 0, "it has lost its urgency, and got another one");
+    assert_eq!(machine.cpus[0].priority.load(), level(5));
 }
 
 #[test]

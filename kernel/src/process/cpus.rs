@@ -20,6 +20,9 @@ use super::{ProcessId, WaitStatus, reaper};
 use crate::arch;
 use crate::mm::SharedFrame;
 
+/// How many threads that were stopped inside the executor are known by number.
+pub(super) const IN_EXECUTOR_MAX: usize = 8;
+
 type Entry = (Arc<VirtualCpu>, CpuStatus);
 
 /// The virtual CPUs of a process, with their shared status.
@@ -31,6 +34,9 @@ pub(crate) struct Cpus {
     /// The number of each thread in `threads`, by its id.
     numbers: Map<u32, usize>,
     census: Census,
+    /// The numbers of threads that were stopped inside the executor and have not run since; 0 where
+    /// there is none. Few at a time: those instructions are a small part of what a thread executes.
+    in_executor: [usize; IN_EXECUTOR_MAX],
     /// The levels of the threads with numbers of their own that are active.
     thread_levels: LevelCounts,
     /// The process's page, which has a record for each worker.
@@ -62,6 +68,7 @@ impl Cpus {
             threads: Slots::new(),
             numbers: Map::new(),
             census: Census::new(),
+            in_executor: [0; IN_EXECUTOR_MAX],
             thread_levels: LevelCounts::new(),
             page,
             ending: None,
@@ -124,6 +131,26 @@ impl Cpus {
     /// All workers, with their states.
     pub fn workers(&self) -> impl Iterator<Item = (&Arc<VirtualCpu>, CpuState)> {
         self.workers.iter().map(|(cpu, status)| (cpu, status.state()))
+    }
+
+    /// Thread `index` was stopped inside the executor. Returns false if too many were.
+    pub fn enter_executor(&mut self, index: usize) -> bool {
+        let place = self.in_executor.iter_mut().find(|place| **place == 0);
+        place.map(|place| *place = index).is_some()
+    }
+
+    /// Thread `index` gets a hart, or ends.
+    pub fn leave_executor(&mut self, index: usize) {
+        if let Some(place) = self.in_executor.iter_mut().find(|place| **place == index) {
+            *place = 0;
+        }
+    }
+
+    /// All that may hold a lock of the executor, with their states: the workers, and the threads
+    /// that were stopped inside it.
+    pub fn in_executor(&self) -> impl Iterator<Item = (&Arc<VirtualCpu>, CpuState)> {
+        let threads = self.in_executor.iter().filter(|index| **index != 0);
+        self.workers().chain(threads.filter_map(|index| self.get(*index)))
     }
 
     /// The thread with this id.
@@ -218,6 +245,7 @@ impl Cpus {
 
     /// Removes thread `index`, which has ended, to be dropped without the lock.
     pub fn remove_thread(&mut self, index: usize) -> Option<Entry> {
+        self.leave_executor(index);
         let removed = self.threads.take(index.checked_sub(MAX_CPUS)?)?;
         if let Some(thread) = removed.0.as_thread() {
             self.numbers.remove(&thread.id);
@@ -391,6 +419,7 @@ impl Cpus {
                 *place = self.workers.pop();
             }
         }
+        self.in_executor = [0; IN_EXECUTOR_MAX];
         self.replacer = None;
         ended
     }

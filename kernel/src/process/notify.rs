@@ -11,7 +11,7 @@ use cops_abi::ring::Completion;
 
 use super::Process;
 use super::cpu::{CpuState, RUN_QUEUE, VirtualCpu};
-use super::cpus::Cpus;
+use super::cpus::{Cpus, IN_EXECUTOR_MAX};
 use crate::arch::{self, UserContext};
 use crate::counters::COUNTERS;
 use crate::sched::Standing;
@@ -79,7 +79,7 @@ impl Process {
         match action {
             Action::Nothing => {}
             Action::Queue(cpu) => self.queue_unparked(cpu),
-            Action::Raise => self.requeue_less_urgent(),
+            Action::Raise => self.requeue_at_least(priority),
             Action::RaisePaused(cpu) => RUN_QUEUE.raise_paused(&cpu, priority),
             Action::Interrupt { hart } => {
                 COUNTERS.user_interrupts_sent.add(1);
@@ -184,17 +184,52 @@ impl Process {
         Attention::AboutToLook
     }
 
-    /// Moves virtual CPUs in the run queue to the place for the process's current urgency.
-    pub(crate) fn requeue_less_urgent(&self) {
-        let mut found: [Option<Arc<VirtualCpu>>; MAX_CPUS] = [const { None }; MAX_CPUS];
+    /// A virtual CPU is about to leave its hart, perhaps after it has made something ready that
+    /// workers in the run queue are to poll, or that waits for them: they become as urgent.
+    pub(super) fn raise_queued(&self) {
+        if self.personality.is_native() && self.has_others() {
+            self.raise_queued_to(self.waiting_levels());
+        }
+    }
+
+    /// What waits in the run queue and may hold a lock of the executor becomes as urgent as the
+    /// most urgent of `waiting`, what the process shows now: the workers, which could also poll it,
+    /// and threads that were stopped inside the executor.
+    ///
+    /// Otherwise a virtual CPU of another process that is less urgent than this one, or workers of
+    /// this one that wait for the lock, could keep the holder from its hart forever.
+    pub(super) fn raise_queued_to(&self, waiting: u64) {
+        if !self.has_others() {
+            return;
+        }
+        if let Some(priority) = Priority::most_urgent_in(waiting) {
+            // See `Lines::any_less_urgent_than`.
+            fence(SeqCst);
+            if self.account.lines().any_less_urgent_than(priority) {
+                self.requeue_at_least(priority);
+            }
+        }
+    }
+
+    /// False if the calling virtual CPU is the only one.
+    fn has_others(&self) -> bool {
+        self.cpu_count() > 1 || self.has_threads.load(Relaxed)
+    }
+
+    /// Moves those of them that are less urgent than `priority` to the place for that.
+    #[inline(never)]
+    fn requeue_at_least(&self, priority: Priority) {
+        let mut found = [const { None }; MAX_CPUS + IN_EXECUTOR_MAX];
         let cpus = self.cpus.lock();
-        let queued = cpus.workers().filter(|(_, state)| *state == CpuState::Runnable);
+        let queued = cpus.in_executor().filter(|(cpu, state)| {
+            *state == CpuState::Runnable && priority.is_more_urgent_than(cpu.priority())
+        });
         for (place, (cpu, _)) in found.iter_mut().zip(queued) {
             *place = Some(cpu.clone());
         }
         drop(cpus);
         for cpu in found.iter().flatten() {
-            RUN_QUEUE.raise(cpu, self.urgency(cpu));
+            RUN_QUEUE.raise(cpu, priority);
         }
     }
 

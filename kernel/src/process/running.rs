@@ -98,6 +98,9 @@ impl Process {
         let mut cpus = self.cpus.lock();
         match cpus.apply(cpu.index, CpuEvent::Dispatch { hart: arch::hart_index() }) {
             Some(CpuState::Running { .. }) => {
+                if cpu.as_thread().is_some_and(Thread::is_in_executor) {
+                    cpus.leave_executor(cpu.index);
+                }
                 let result = cpus.status(cpu.index).and_then(|status| status.result.take());
                 if cpus.has_held() {
                     drop(cpus);
@@ -111,7 +114,15 @@ impl Process {
 
     /// `cpu` stops running because others are to run; it stays runnable.
     pub fn stop_running(&self, cpu: &Arc<VirtualCpu>) {
-        let state = self.cpus.lock().apply(cpu.index, CpuEvent::Preempt);
+        let mut cpus = self.cpus.lock();
+        let state = cpus.apply(cpu.index, CpuEvent::Preempt);
+        if matches!(state, Some(CpuState::Runnable | CpuState::Held))
+            && let Some(thread) = cpu.as_thread().filter(|thread| thread.is_in_executor())
+            && !cpus.enter_executor(cpu.index)
+        {
+            thread.set_crowded();
+        }
+        drop(cpus);
         if state != Some(CpuState::Runnable) {
             if self.is_stopped() {
                 self.publish();
@@ -127,6 +138,7 @@ impl Process {
     /// `cpu` ends with `code` by its own call; the last one ends the process, with the code of the
     /// first thread if it is a Linux program.
     pub fn end_cpu(&self, cpu: &VirtualCpu, code: u8) {
+        self.raise_queued();
         let mut cpus = self.cpus.lock();
         let _ = cpus.apply(cpu.index, CpuEvent::Exit);
         if cpu.index == 0 && !self.personality.is_native() {
@@ -164,6 +176,7 @@ impl Process {
         trace::emit(move || Event::Park { process: self.id, cpu: cpu.trace_number() });
         drop(cpus);
         self.publish();
+        self.raise_queued();
         self.report_stop();
         true
     }
@@ -195,6 +208,7 @@ impl Process {
     /// `cpu` ends instead, and the reaper cancels the call. Returns whether it waits.
     pub fn begin_waiting(&self, cpu: &VirtualCpu) -> bool {
         trace::emit(move || Event::WaitBegin { process: self.id, cpu: cpu.trace_number() });
+        self.raise_queued();
         self.cpus.lock().apply(cpu.index, CpuEvent::Wait) == Some(CpuState::Waiting)
     }
 

@@ -2,7 +2,7 @@
 //! becomes 0 when it ends (decision 27).
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 
 use cops_abi::linux::thread_control::NAME_BYTES;
 use cops_abi::{Errno, Priority};
@@ -24,6 +24,13 @@ const IDS_END: u32 = 1 << 30;
 
 static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 
+/// It was not stopped inside the executor, or has run since.
+const OUTSIDE: u8 = 0;
+/// It was, so it may hold a lock there for which workers of its process wait.
+const INSIDE: u8 = 1;
+/// The same, and there are so many that no one raises it when its process becomes more urgent.
+const CROWDED: u8 = 2;
+
 /// What a thread has beside its registers.
 #[derive(Debug)]
 pub struct Thread {
@@ -33,6 +40,8 @@ pub struct Thread {
     priority: AtomicPriority,
     /// Its own level.
     base: AtomicPriority,
+    /// Whether it was stopped inside the executor: [`OUTSIDE`], [`INSIDE`], [`CROWDED`].
+    executor: AtomicU8,
     /// It is ending, and no thread begins to wait for a lock of it any more.
     pub(super) has_left_locks: AtomicBool,
     /// Its name, which ends with zeros; empty: that of the program.
@@ -72,6 +81,7 @@ impl Thread {
             id,
             priority: AtomicPriority::new(priority),
             base: AtomicPriority::new(priority),
+            executor: AtomicU8::new(OUTSIDE),
             has_left_locks: AtomicBool::new(false),
             name: Mutex::new([0; NAME_BYTES]),
             clear_at_end: AtomicUsize::new(clear_at_end),
@@ -89,6 +99,34 @@ impl Thread {
     /// The level that it counts as; not capped.
     pub fn priority(&self) -> Priority {
         self.priority.load()
+    }
+
+    /// Records whether its last instruction was one of the executor, which it calls to spawn, to
+    /// wake and to set priorities.
+    pub(super) fn set_in_executor(&self, is_inside: bool) {
+        self.executor.store(if is_inside { INSIDE } else { OUTSIDE }, Relaxed);
+    }
+
+    /// It is not among those that are raised when the process becomes more urgent.
+    pub(super) fn set_crowded(&self) {
+        self.executor.store(CROWDED, Relaxed);
+    }
+
+    /// Whether it was stopped inside the executor and has not run since.
+    pub(super) fn is_in_executor(&self) -> bool {
+        self.executor.load(Relaxed) != OUTSIDE
+    }
+
+    /// The level at which it gets a hart; not capped. `waiting`: what the process has ready. Inside
+    /// the executor it is as urgent as what may wait for it.
+    pub(super) fn urgency(&self, waiting: impl FnOnce() -> u64) -> Priority {
+        let own = self.priority();
+        match self.executor.load(Relaxed) {
+            OUTSIDE => own,
+            INSIDE => Priority::most_urgent_in(waiting())
+                .map_or(own, |waiting| waiting.more_urgent_of(own)),
+            _ => Priority::MOST_URGENT,
+        }
     }
 
     /// Its own level, without what it inherits; not capped.

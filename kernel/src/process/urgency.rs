@@ -53,7 +53,7 @@ impl Process {
     /// a thread. A hint that affects only the order.
     pub fn urgency(&self, cpu: &VirtualCpu) -> Priority {
         match cpu.as_thread() {
-            Some(thread) => self.ceiling.cap(thread.priority()),
+            Some(thread) => self.ceiling.cap(thread.urgency(|| self.waiting_levels())),
             None => self.most_urgent_for(cpu, None, self.waiting_levels()),
         }
     }
@@ -65,7 +65,7 @@ impl Process {
         waiting: u64,
     ) -> Priority {
         if let Some(thread) = as_thread {
-            return self.ceiling.cap(thread.priority());
+            return self.ceiling.cap(thread.urgency(|| waiting));
         }
         let current = self.page.workers[cpu.index % MAX_CPUS].current_priority();
         let waiting = waiting | current.map_or(0, Priority::bit);
@@ -73,7 +73,8 @@ impl Process {
         self.ceiling.cap(Priority::most_urgent_in(waiting).unwrap_or(Priority::DEFAULT))
     }
 
-    /// Updates the urgency of the process for one of its running virtual CPUs, and returns it.
+    /// Updates the urgency of the process for one of its running virtual CPUs, and returns it. Its
+    /// workers that wait for a hart could run what has become ready: they become as urgent.
     ///
     /// Called at every kernel entry of the process. The system bitmap is updated if the most urgent
     /// level has changed; [`publish`](Self::publish) updates the rest of it with each slice.
@@ -88,12 +89,8 @@ impl Process {
         let now = Priority::most_urgent_in(published).unwrap_or(priority);
         if before != Some(now) {
             self.published.replace(published);
-            let is_raised = before.is_none_or(|before| now.is_more_urgent_than(before));
-            if is_raised && self.cpu_count() > 1 {
-                // Its virtual CPUs that wait for a hart could run what has become ready.
-                self.requeue_less_urgent();
-            }
         }
+        self.raise_queued_to(waiting);
         priority
     }
 

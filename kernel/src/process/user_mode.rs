@@ -12,8 +12,8 @@ use cops_algorithms::signals::Information;
 use cops_algorithms::slice::Slice;
 use cops_algorithms::turn::Turn;
 
-use super::WaitStatus;
 use super::cpu::{RUN_QUEUE, VirtualCpu};
+use super::{Thread, WaitStatus};
 use crate::arch::{self, Access, Fault, UserContext, UserTrap};
 use crate::counters::COUNTERS;
 use crate::machine::device_tree;
@@ -25,10 +25,15 @@ use crate::sched::{
     publish_hart_in_kernel, set_priority, timer,
 };
 use crate::trace::{self, Event};
+use crate::vdso;
 
 /// Set by the boot argument `preempt=tick`: whatever becomes ready waits for the end of the current
 /// slice, even if it is more urgent. For measurements of the system without preemption on wake.
 static ONLY_AT_TICKS: AtomicBool = AtomicBool::new(false);
+
+/// A thread that was stopped inside the executor, and got its hart for what may wait for it there,
+/// is looked at again after this part of a second: 50 us. It needs some tens of instructions.
+const IN_EXECUTOR_PER_SECOND: u64 = 20_000;
 
 /// Reads the boot argument, before the first process starts.
 pub fn configure() {
@@ -46,6 +51,18 @@ impl OnHart<'_> {
     /// Whether equally urgent coroutines of the kernel, which are ready, run first.
     fn gives_turn(&mut self) -> bool {
         self.turn.give(arch::now_ticks(), timer::slice_ticks(), others_are_behind())
+    }
+
+    /// `cpu`, a thread that was stopped inside the executor, has run since. It counts as what it is
+    /// again, and the rest of its slice begins.
+    #[cold]
+    fn leave_executor(&mut self, cpu: &VirtualCpu) {
+        if let Some(thread) = cpu.as_thread() {
+            thread.set_in_executor(false);
+        }
+        let now_ticks = arch::now_ticks();
+        self.slice.pause(now_ticks);
+        timer::begin_slice(self.slice.begin(now_ticks));
     }
 
     /// After the renewal of the slice: accounts for the use of the previous one.
@@ -91,10 +108,19 @@ pub fn run(
     }
     context.restore_floating_point();
     let mut on_hart = OnHart { slice, turn, running: Running::begin(cpu.process.id, cpu.index) };
-    timer::begin_slice(on_hart.slice.begin(begin_ticks));
+    let mut end_ticks = on_hart.slice.begin(begin_ticks);
+    if cpu.as_thread().is_some_and(Thread::is_in_executor) {
+        // Its urgency is that of others until it next enters the kernel.
+        end_ticks = end_ticks.min(begin_ticks + arch::ticks_per_second() / IN_EXECUTOR_PER_SECOND);
+    }
+    timer::begin_slice(end_ticks);
     RUN_QUEUE.entering(cpu);
     arch::begin_program();
     let stopped = run_until_stopped(handle_call, me, cpu, &mut context, &mut on_hart);
+    if let Some(thread) = cpu.as_thread() {
+        let is_native = process.personality.is_native();
+        thread.set_in_executor(is_native && vdso::is_executed_at(context.program_counter()));
+    }
     arch::end_program();
     publish_hart_in_kernel();
     timer::end_slice();
@@ -116,6 +142,7 @@ fn run_until_stopped(
     let process = &cpu.process;
     // The level that this coroutine's priority shows to other harts.
     let mut published = None;
+    let mut was_in_executor = cpu.as_thread().is_some_and(Thread::is_in_executor);
     loop {
         let mut stop = None;
         let trap = arch::enter_user_unless(
@@ -137,6 +164,10 @@ fn run_until_stopped(
                 stop.is_some() || cpu.signals.is_due()
             },
         );
+        if was_in_executor && stop.is_none() {
+            was_in_executor = false;
+            on_hart.leave_executor(cpu);
+        }
         if let Some(stop) = stop {
             trace::emit(move || trace_stop(cpu, stop));
             return stop;

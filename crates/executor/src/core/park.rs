@@ -48,6 +48,15 @@ use super::priority::Priority;
 use super::record::{PHASE_OUTSIDE, PHASE_PARKED, PHASE_RUNNING};
 use super::worker::{MAX_WORKERS, Worker};
 
+/// What a worker that is about to park finds.
+enum Found {
+    Nothing,
+    /// Something that can be taken, or could be a moment ago.
+    Work,
+    /// Only locks that stay held: there may be something behind them.
+    Locked,
+}
+
 impl Executor {
     /// Marks worker `number` as parked and looks for work once more. True: the caller shall sleep
     /// until notified, then call `finish_park`. False: there may be work (or a stop request), call
@@ -78,11 +87,18 @@ impl Executor {
         // In this order: "One searcher at a time".
         self.notified.fetch_and(!bit, Ordering::SeqCst);
         self.parked.fetch_or(bit, Ordering::SeqCst);
-        if self.attention.load(Ordering::SeqCst) & ATTENTION_STOP != 0 || self.finds_work() {
-            self.finish_park(number);
-            return false;
+        let stop = self.attention.load(Ordering::SeqCst) & ATTENTION_STOP != 0;
+        let found = if stop { Found::Work } else { self.find_work() };
+        if matches!(found, Found::Nothing) {
+            return true;
         }
-        true
+        self.finish_park(number);
+        if matches!(found, Found::Locked) {
+            // `run` would find nothing, and the caller would come back at once. The holder may have
+            // lost its processor to this worker.
+            worker.relax();
+        }
+        false
     }
 
     /// Ends what a true `prepare_park` began; true if `notify` was called for the worker since.
@@ -109,12 +125,17 @@ impl Executor {
     /// The order matters: a worker moves coroutines from its inbox to its lists under its lock and
     /// publishes the bitmap before it unlocks. If we find the inbox emptied, we find the lock held,
     /// or free again and the bitmap true.
-    fn finds_work(&self) -> bool {
-        (0..self.worker_limit()).filter_map(|number| self.worker(number)).any(|worker| {
-            !worker.inbox.is_empty()
-                || worker.is_locked()
-                || worker.state().ready.load(Ordering::Acquire) != 0
-        })
+    fn find_work(&self) -> Found {
+        let mut found = Found::Nothing;
+        for worker in (0..self.worker_limit()).filter_map(|number| self.worker(number)) {
+            let is_filled = !worker.inbox.is_empty();
+            if worker.stays_locked() {
+                found = Found::Locked;
+            } else if is_filled || worker.state().ready.load(Ordering::Acquire) != 0 {
+                return Found::Work;
+            }
+        }
+        found
     }
 
     /// Says whether worker `number`, while it is parked, looks for work by itself before long: its

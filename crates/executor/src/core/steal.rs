@@ -71,6 +71,11 @@ impl Executor {
                 return Some(begin(&locked, &self.slab, priority));
             }
             if !locked.drain_unannounced(&self.slab) {
+                drop(locked);
+                if matches!(stolen, Stolen::Contended) {
+                    // The holder may have lost its processor to this worker.
+                    worker.relax();
+                }
                 return None;
             }
         }

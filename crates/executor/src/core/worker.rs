@@ -175,8 +175,18 @@ impl Worker {
         }
     }
 
-    /// Lets the host run another thread: the holder of the lock may have lost its processor.
-    fn relax(&self) {
+    /// Whether the lock is held, and is still held after some looks.
+    pub fn stays_locked(&self) -> bool {
+        (0..LOOKS_BEFORE_RELAX).all(|looks| {
+            if looks != 0 {
+                spin_loop();
+            }
+            self.lock.load(Ordering::SeqCst) != 0
+        })
+    }
+
+    /// Lets the host run another thread: the holder of a lock may have lost its processor.
+    pub fn relax(&self) {
         // SAFETY: null, or set by `initialise`; its contract says that the hooks live as long as
         // the worker.
         let hooks = unsafe { self.hooks.load(Ordering::Relaxed).as_ref() };
@@ -209,9 +219,5 @@ impl Worker {
     #[inline(always)]
     pub fn list(&self, priority: Priority) -> &List {
         self.lists.list(priority)
-    }
-
-    pub fn is_locked(&self) -> bool {
-        self.lock.load(Ordering::SeqCst) != 0
     }
 }

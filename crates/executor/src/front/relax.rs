@@ -19,6 +19,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use crate::Executor;
+    use crate::core::RUN_STALLED;
     use crate::front::lock::SpinLock;
 
     std::thread_local! {
@@ -50,6 +51,30 @@ mod tests {
             release();
             was_called
         })
+    }
+
+    /// The holder has lost its processor, perhaps to the worker that looks.
+    #[test]
+    fn a_worker_that_finds_only_a_held_lock_lets_the_holder_run() {
+        static EXECUTOR: Executor = Executor::with_number(204);
+        EXECUTOR.start_on_host(2).unwrap();
+        let core = EXECUTOR.core();
+        let holder = core.worker(1).unwrap();
+        let held = holder.try_lock().unwrap();
+        let parks = || assert!(!core.prepare_park(0), "it parks beside a held lock");
+        assert!(calls_relax(parks, || drop(held)), "a worker that is about to park");
+        assert!(core.prepare_park(0), "it does not park although there is nothing to do");
+        core.finish_park(0);
+
+        // What the holder has published cannot be taken.
+        let held = holder.try_lock().unwrap();
+        holder.state().ready.store(1 << 5, Ordering::Relaxed);
+        let runs = || assert_eq!(core.run(0, u64::MAX), RUN_STALLED);
+        let release = || {
+            holder.state().ready.store(0, Ordering::Relaxed);
+            drop(held);
+        };
+        assert!(calls_relax(runs, release), "a worker that wants to steal");
     }
 
     #[test]

@@ -46,6 +46,7 @@ tests! { scheduling:
     set_priority_reaches_the_kernels_half,
     interrupted_coroutine_is_suspended,
     a_blocked_virtual_cpu_leaves_its_work,
+    a_queued_virtual_cpu_is_as_urgent_as_its_process,
 }
 
 fn level(level: u8) -> Priority {
@@ -74,6 +75,7 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
             ExitCode::SUCCESS
         }
         ["block-with-work"] => block_with_work(),
+        ["outrank-spinners"] => outrank_spinners(),
         ["classes", port, first, deadline_ms] => classes(port, first, deadline_ms),
         _ => return None,
     })
@@ -791,4 +793,66 @@ fn block_with_work() -> ExitCode {
         left_alone += u8::from(slept.is_err() || blocked.is_err() || !has_run.load(Relaxed));
     }
     ExitCode(left_alone)
+}
+
+/// A coroutine becomes ready while another virtual CPU of its process is in the run queue, at the
+/// less urgent level of what it polls, behind the spinners of other processes: it moves before
+/// them.
+async fn a_queued_virtual_cpu_is_as_urgent_as_its_process() -> Outcome {
+    let status = soon("the end of the helper", run(&[HELPER, "outrank-spinners"])).await??;
+    check_equal!(status.code(), Some(0), "urgent coroutines that spinners kept from running");
+    Ok(())
+}
+
+fn outrank_spinners() -> ExitCode {
+    const ROUNDS: u8 = 3;
+    const NOT_SET_UP: ExitCode = ExitCode(99);
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    static MAY_END: AtomicBool = AtomicBool::new(false);
+    let Some(me) = task::current() else { return NOT_SET_UP };
+    task::set_priority(me, level(5));
+    if task::alloc_cpu(1).is_err() {
+        return NOT_SET_UP;
+    }
+    let mut kept_waiting = 0;
+    for blocks in [true, false].repeat(ROUNDS.into()) {
+        BEGUN.store(false, Relaxed);
+        MAY_END.store(false, Relaxed);
+        // The other virtual CPU polls this one until the urgent one is ready.
+        let long_poll = async {
+            BEGUN.store(true, Relaxed);
+            while !MAY_END.load(Relaxed) {
+                core::hint::spin_loop();
+            }
+        };
+        let long_poll = task::spawn_join(long_poll, level(40));
+        while !BEGUN.load(Relaxed) {
+            let _ = cops::sleep!(Duration::from_millis(1));
+        }
+        let spinner = [HELPER, "spin-at", "30"];
+        let spinners: Result<Vec<_>, _> =
+            (0..harts()).map(|_| process::spawn(PROGRAM, &spinner)).collect();
+        let Ok(mut spinners) = spinners else { return NOT_SET_UP };
+        // They get the harts, and the other virtual CPU waits for one.
+        let _ = cops::sleep!(Duration::from_millis(50));
+        let has_run = Arc::new(AtomicBool::new(false));
+        let runs = has_run.clone();
+        task::spawn(async move { runs.store(true, Relaxed) }, level(5));
+        MAY_END.store(true, Relaxed);
+        if blocks {
+            let _ = cops::sleep!(Duration::from_millis(300));
+        } else {
+            // Its poll is of the same level, and enters the kernel.
+            let begin = Instant::now();
+            while !has_run.load(Relaxed) && begin.elapsed() < Duration::from_millis(500) {
+                let _ = process::id();
+            }
+        }
+        kept_waiting += u8::from(!has_run.load(Relaxed));
+        if spinners.iter_mut().any(|spinner| spinner.kill().is_err()) {
+            return NOT_SET_UP;
+        }
+        drop(long_poll);
+    }
+    ExitCode(kept_waiting)
 }
