@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "children.h"
 
 static char self[4096];
 static char *no_environment[] = {NULL};
@@ -441,7 +441,16 @@ static void files_in_memory(void) {
         execve("/tmp/copy", arguments, no_environment);
         _exit(97);
     }
-    usleep(100000);
+    char comm[32], name[8] = "";
+    snprintf(comm, sizeof comm, "/proc/%d/comm", child);
+    for (int looks = 0; strcmp(name, "copy\n") != 0; looks++) {
+        int file = open(comm, O_RDONLY);
+        CHECK(looks < 10000 && file >= 0);
+        memset(name, 0, sizeof name);
+        CHECK(read(file, name, sizeof name - 1) > 0 && close(file) == 0);
+        usleep(1000);
+    }
+    until_asleep(child);
     /* A program that runs is not changed: Linux refuses the write. */
     int file = open("/tmp/copy", O_RDWR | O_CLOEXEC);
     if (file >= 0) {

@@ -274,7 +274,8 @@ static void owners_end(void) {
         if (round == 0)
             CHECK(pthread_join(thread, NULL) == 0);
         else
-            usleep(5000);
+            while ((*(volatile uint32_t *)&robust & (FUTEX_TID_MASK | FUTEX_OWNER_DIED)) == 0)
+                usleep(1000);
         CHECK(pthread_mutex_lock(&robust) == EOWNERDEAD);
         CHECK(pthread_mutex_consistent(&robust) == 0);
         CHECK(pthread_mutex_unlock(&robust) == 0);
