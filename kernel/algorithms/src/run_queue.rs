@@ -38,6 +38,9 @@ pub trait Member: Sized {
     /// The most urgent level of what it could run, at this moment.
     fn urgency(&self) -> Priority;
 
+    /// Whether another hart can make it more urgent without knowing whether it is in the queue.
+    fn may_rise(&self) -> bool;
+
     /// The level with which it was last made runnable.
     fn priority(&self) -> Priority;
 
@@ -240,6 +243,9 @@ impl<C: Member> Queue<C> {
     /// that is more urgent. A process that has been absent for a while is credited one slice at
     /// most; debts remain. `slice_ticks`: the length of a whole slice.
     pub fn insert(&mut self, cpu: Arc<C>, slice_ticks: u64) -> Position {
+        if !cpu.may_rise() {
+            return self.place(cpu, slice_ticks);
+        }
         let mut position = self.place(cpu.clone(), slice_ticks);
         // What has become more urgent since its level was determined, on a hart that did not find
         // it in the queue yet ([`Lines::any_less_urgent_than`]).

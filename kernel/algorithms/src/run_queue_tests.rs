@@ -41,6 +41,10 @@ impl Member for Cpu {
         now
     }
 
+    fn may_rise(&self) -> bool {
+        true
+    }
+
     fn priority(&self) -> Priority {
         self.priority.load()
     }

@@ -113,22 +113,18 @@ impl Contents {
         self.length
     }
 
-    /// Copies a page into `frame`, which is all zero.
+    /// A new frame with a copy of a page.
     ///
     /// # Errors
-    /// `NoPage` beyond the end.
-    pub fn copy_page(&self, number: u64, frame: &Frame) -> Result<(), FaultError> {
+    /// `NoPage` beyond the end; `OutOfMemory`.
+    pub fn copy_page(&self, number: u64) -> Result<Frame, FaultError> {
         if number >= self.length.div_ceil(FRAME_BYTES as u64) {
             return Err(FaultError::NoPage);
         }
-        if let Some(page) = self.pages.get(number) {
-            let mut piece = [0; PIECE_BYTES];
-            for at in (0..FRAME_BYTES).step_by(PIECE_BYTES) {
-                page.frame.read(at, &mut piece);
-                frame.write(at, &piece);
-            }
-        }
-        Ok(())
+        Ok(match self.pages.get(number) {
+            Some(page) => page.frame.try_copy()?,
+            None => Frame::allocate_zeroed()?,
+        })
     }
 
     /// Reads at `offset`. Returns the number of bytes, 0 at the end.

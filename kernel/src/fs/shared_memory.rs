@@ -51,7 +51,7 @@ impl MemoryObject for SharedMemory {
         self.contents.lock().as_mut().ok_or(FaultError::NoPage)?.frame(page, payer)
     }
 
-    fn copy_page(&self, _page: u64, _frame: &Frame) -> Result<(), FaultError> {
+    fn copy_page(&self, _page: u64) -> Result<Frame, FaultError> {
         // It has no private mappings.
         Err(FaultError::NoPage)
     }

@@ -309,8 +309,7 @@ impl Contents {
             return Ok(());
         }
         let object = mapping.view.object.clone();
-        let frame = Frame::allocate_zeroed()?;
-        object.copy_page(page, &frame)?;
+        let frame = object.copy_page(page)?;
         if !is_promised(address) {
             self.charge_page()?;
         }

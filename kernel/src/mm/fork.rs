@@ -50,11 +50,15 @@ impl AddressSpace {
             end > address + layout::PAGE_BYTES
         });
         theirs.insert_mapped(start..end, rights, backing)?;
-        let mut copied = Ok(());
-        mine.table.for_each_present(pages.start..end, |address, mut slot| {
-            copied = theirs.take_from(address, &mut slot, rights);
-            copied.is_ok()
-        });
+        let (mut copied, mut left) = (Ok(()), count);
+        if left != 0 {
+            mine.table.for_each_present(pages.start..end, |address, mut slot| {
+                copied = theirs.take_from(address, &mut slot, rights);
+                left -= 1;
+                // The rest of the table, which is known to be empty, is not searched again.
+                copied.is_ok() && left != 0
+            });
+        }
         theirs.adjust_charge();
         if count > 0 && rights.write {
             // Before the child runs: its pages must not change any more.

@@ -204,6 +204,22 @@ impl Frame {
         Ok(frame)
     }
 
+    /// A new frame that begins with `bytes`; the rest is zero.
+    ///
+    /// # Panics
+    /// If there are more bytes than in a frame.
+    pub fn with_bytes(bytes: &[u8]) -> Result<Self, OutOfMemory> {
+        assert_within(0, bytes.len());
+        let frame = if bytes.len() < FRAME_BYTES {
+            Self::allocate_zeroed()?
+        } else {
+            // All of it is written below.
+            Self::allocate()?
+        };
+        frame.write(0, bytes);
+        Ok(frame)
+    }
+
     /// A new frame with its previous contents.
     fn allocate() -> Result<Self, OutOfMemory> {
         if super::heap::is_to_fail() {
@@ -223,7 +239,7 @@ impl Frame {
     }
 
     /// A new frame with the contents of this one, as of some moment during the call.
-    pub(super) fn try_copy(&self) -> Result<Self, OutOfMemory> {
+    pub fn try_copy(&self) -> Result<Self, OutOfMemory> {
         let copy = Self::allocate()?;
         // SAFETY: both frames are mapped in the direct map as long as these references exist, and
         // `allocate` has just returned the only reference to the copy. `copy_shared` permits

@@ -35,11 +35,11 @@ pub trait MemoryObject: Send + Sync {
     /// `NoPage` beyond its end, or if it may not grow; `OutOfMemory`.
     fn page(&self, page: u64, payer: Family) -> Result<Frame, FaultError>;
 
-    /// Copies its page `page` into `frame`, which is all zero.
+    /// A new frame with a copy of its page `page`; what is behind its end is zero.
     ///
     /// # Errors
-    /// `NoPage` beyond its end.
-    fn copy_page(&self, page: u64, frame: &Frame) -> Result<(), FaultError>;
+    /// `NoPage` beyond its end; `OutOfMemory`.
+    fn copy_page(&self, page: u64) -> Result<Frame, FaultError>;
 }
 
 /// The number of a new object.

@@ -206,10 +206,14 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The place of the first entry that is not empty; eight are examined at a time.
+/// The place of the first entry that is not empty: most often the first one, since pages are in
+/// groups. After that, eight are examined at a time.
 fn first_used(entries: &[AtomicU64]) -> Option<usize> {
     const _: () = assert!(Entry::EMPTY.bits() == 0);
     let bits = |entry: &AtomicU64| entry.load(Ordering::Relaxed);
+    if entries.first().is_some_and(|entry| bits(entry) != 0) {
+        return Some(0);
+    }
     let (eights, _) = entries.as_chunks::<8>();
     let is_used = |eight: &[_; 8]| eight.iter().fold(0, |all, entry| all | bits(entry)) != 0;
     let passed = eights.iter().position(is_used).unwrap_or(eights.len()) * 8;

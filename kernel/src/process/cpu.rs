@@ -216,6 +216,12 @@ impl Member for VirtualCpu {
         self.process.urgency(self)
     }
 
+    /// Only native programs have coroutines and results. The level of a thread changes by a call,
+    /// which looks for it in the queue.
+    fn may_rise(&self) -> bool {
+        self.process.personality.is_native()
+    }
+
     fn priority(&self) -> Priority {
         self.entity.priority()
     }

@@ -198,11 +198,11 @@ impl Process {
     ///
     /// Otherwise a virtual CPU of another process that is less urgent than this one, or workers of
     /// this one that wait for the lock, could keep the holder from its hart forever.
+    #[inline]
     pub(super) fn raise_queued_to(&self, waiting: u64) {
-        if !self.has_others() {
-            return;
-        }
-        if let Some(priority) = Priority::most_urgent_in(waiting) {
+        if let Some(priority) = Priority::most_urgent_in(waiting)
+            && self.has_others()
+        {
             // See `Lines::any_less_urgent_than`.
             fence(SeqCst);
             if self.account.lines().any_less_urgent_than(priority) {

@@ -65,7 +65,9 @@ impl Process {
         waiting: u64,
     ) -> Priority {
         if let Some(thread) = as_thread {
-            return self.ceiling.cap(thread.urgency(|| waiting));
+            let is_native = self.personality.is_native();
+            let level = if is_native { thread.urgency(|| waiting) } else { thread.priority() };
+            return self.ceiling.cap(level);
         }
         let current = self.page.workers[cpu.index % MAX_CPUS].current_priority();
         let waiting = waiting | current.map_or(0, Priority::bit);

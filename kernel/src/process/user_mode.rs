@@ -45,6 +45,9 @@ struct OnHart<'a> {
     slice: &'a mut Slice,
     turn: &'a mut Turn,
     running: Running,
+    /// It has a thread that was stopped inside the executor, and the clock is set to look at it
+    /// before its slice ends.
+    is_brief: bool,
 }
 
 impl OnHart<'_> {
@@ -53,13 +56,11 @@ impl OnHart<'_> {
         self.turn.give(arch::now_ticks(), timer::slice_ticks(), others_are_behind())
     }
 
-    /// `cpu`, a thread that was stopped inside the executor, has run since. It counts as what it is
-    /// again, and the rest of its slice begins.
+    /// The look at a thread that was stopped inside the executor is over: the rest of its slice
+    /// begins.
     #[cold]
-    fn leave_executor(&mut self, cpu: &VirtualCpu) {
-        if let Some(thread) = cpu.as_thread() {
-            thread.set_in_executor(false);
-        }
+    fn end_brief(&mut self) {
+        self.is_brief = false;
         let now_ticks = arch::now_ticks();
         self.slice.pause(now_ticks);
         timer::begin_slice(self.slice.begin(now_ticks));
@@ -107,9 +108,12 @@ pub fn run(
         process.after_call(cpu, &context, result);
     }
     context.restore_floating_point();
-    let mut on_hart = OnHart { slice, turn, running: Running::begin(cpu.process.id, cpu.index) };
+    let is_native = process.personality.is_native();
+    let is_brief = is_native && cpu.as_thread_if(true).is_some_and(Thread::is_in_executor);
+    let running = Running::begin(cpu.process.id, cpu.index);
+    let mut on_hart = OnHart { slice, turn, running, is_brief };
     let mut end_ticks = on_hart.slice.begin(begin_ticks);
-    if cpu.as_thread().is_some_and(Thread::is_in_executor) {
+    if is_brief {
         // Its urgency is that of others until it next enters the kernel.
         end_ticks = end_ticks.min(begin_ticks + arch::ticks_per_second() / IN_EXECUTOR_PER_SECOND);
     }
@@ -117,9 +121,8 @@ pub fn run(
     RUN_QUEUE.entering(cpu);
     arch::begin_program();
     let stopped = run_until_stopped(handle_call, me, cpu, &mut context, &mut on_hart);
-    if let Some(thread) = cpu.as_thread() {
-        let is_native = process.personality.is_native();
-        thread.set_in_executor(is_native && vdso::is_executed_at(context.program_counter()));
+    if is_native && let Some(thread) = cpu.as_thread_if(true) {
+        thread.set_in_executor(vdso::is_executed_at(context.program_counter()));
     }
     arch::end_program();
     publish_hart_in_kernel();
@@ -142,7 +145,6 @@ fn run_until_stopped(
     let process = &cpu.process;
     // The level that this coroutine's priority shows to other harts.
     let mut published = None;
-    let mut was_in_executor = cpu.as_thread().is_some_and(Thread::is_in_executor);
     loop {
         let mut stop = None;
         let trap = arch::enter_user_unless(
@@ -164,10 +166,6 @@ fn run_until_stopped(
                 stop.is_some() || cpu.signals.is_due()
             },
         );
-        if was_in_executor && stop.is_none() {
-            was_in_executor = false;
-            on_hart.leave_executor(cpu);
-        }
         if let Some(stop) = stop {
             trace::emit(move || trace_stop(cpu, stop));
             return stop;
@@ -200,6 +198,9 @@ fn run_until_stopped(
             // Also without a trap, for signals that are due.
             UserTrap::Interrupt if cpu.signals.is_due() => process.deliver_signals(cpu, context),
             UserTrap::Interrupt | UserTrap::Syscall => {
+                if on_hart.is_brief {
+                    on_hart.end_brief();
+                }
                 cpu.entered_by.store(cause::INTERRUPT as u8, Relaxed);
             }
             UserTrap::Fault(fault) => {
@@ -290,6 +291,13 @@ fn reason_to_stop(
         executor().offer(arch::hart_index() as u32);
     }
     if *published != Some(priority) {
+        if on_hart.is_brief
+            && published.is_none()
+            && let Some(thread) = cpu.as_thread()
+        {
+            // It runs now, and counts as what it is when it next enters the kernel.
+            thread.set_in_executor(false);
+        }
         // Other harts use this to decide which hart to interrupt for something more urgent.
         set_priority(me.id, priority);
         publish_hart(priority, process.id);

@@ -195,15 +195,15 @@ impl MemoryObject for Inode {
         contents.lock().as_mut().ok_or(FaultError::NoPage)?.frame(page, payer)
     }
 
-    fn copy_page(&self, page: u64, frame: &Frame) -> Result<(), FaultError> {
+    fn copy_page(&self, page: u64) -> Result<Frame, FaultError> {
         match &self.body {
             Body::Image(bytes) => {
                 let page = usize::try_from(page).map_err(|_| FaultError::NoPage)?;
-                frame.write(0, bytes.chunks(FRAME_BYTES).nth(page).ok_or(FaultError::NoPage)?);
-                Ok(())
+                let page = bytes.chunks(FRAME_BYTES).nth(page).ok_or(FaultError::NoPage)?;
+                Ok(Frame::with_bytes(page)?)
             }
             Body::File(contents) => {
-                contents.lock().as_ref().ok_or(FaultError::NoPage)?.copy_page(page, frame)
+                contents.lock().as_ref().ok_or(FaultError::NoPage)?.copy_page(page)
             }
             Body::Directory | Body::Link(_) | Body::Device(..) => Err(FaultError::NoPage),
         }

@@ -25,8 +25,8 @@ impl MemoryObject for SharedFile {
         self.0.page(page, payer)
     }
 
-    fn copy_page(&self, page: u64, frame: &Frame) -> Result<(), FaultError> {
-        self.0.copy_page(page, frame)
+    fn copy_page(&self, page: u64) -> Result<Frame, FaultError> {
+        self.0.copy_page(page)
     }
 }
 
