@@ -807,8 +807,6 @@ async fn a_queued_virtual_cpu_is_as_urgent_as_its_process() -> Outcome {
 fn outrank_spinners() -> ExitCode {
     const ROUNDS: u8 = 3;
     const NOT_SET_UP: ExitCode = ExitCode(99);
-    static BEGUN: AtomicBool = AtomicBool::new(false);
-    static MAY_END: AtomicBool = AtomicBool::new(false);
     let Some(me) = task::current() else { return NOT_SET_UP };
     task::set_priority(me, level(5));
     if task::alloc_cpu(1).is_err() {
@@ -816,17 +814,17 @@ fn outrank_spinners() -> ExitCode {
     }
     let mut kept_waiting = 0;
     for blocks in [true, false].repeat(ROUNDS.into()) {
-        BEGUN.store(false, Relaxed);
-        MAY_END.store(false, Relaxed);
         // The other virtual CPU polls this one until the urgent one is ready.
-        let long_poll = async {
-            BEGUN.store(true, Relaxed);
-            while !MAY_END.load(Relaxed) {
+        let (begun, may_end) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (begins, ends) = (begun.clone(), may_end.clone());
+        let long_poll = async move {
+            begins.store(true, Relaxed);
+            while !ends.load(Relaxed) {
                 core::hint::spin_loop();
             }
         };
-        let long_poll = task::spawn_join(long_poll, level(40));
-        while !BEGUN.load(Relaxed) {
+        task::spawn(long_poll, level(40));
+        while !begun.load(Relaxed) {
             let _ = cops::sleep!(Duration::from_millis(1));
         }
         let spinner = [HELPER, "spin-at", "30"];
@@ -838,7 +836,7 @@ fn outrank_spinners() -> ExitCode {
         let has_run = Arc::new(AtomicBool::new(false));
         let runs = has_run.clone();
         task::spawn(async move { runs.store(true, Relaxed) }, level(5));
-        MAY_END.store(true, Relaxed);
+        may_end.store(true, Relaxed);
         if blocks {
             let _ = cops::sleep!(Duration::from_millis(300));
         } else {
@@ -852,7 +850,6 @@ fn outrank_spinners() -> ExitCode {
         if spinners.iter_mut().any(|spinner| spinner.kill().is_err()) {
             return NOT_SET_UP;
         }
-        drop(long_poll);
     }
     ExitCode(kept_waiting)
 }
