@@ -52,25 +52,20 @@ impl Process {
     /// The urgency of `cpu`: the most urgent of what it runs and what it could run, or the level of
     /// a thread. A hint that affects only the order.
     pub fn urgency(&self, cpu: &VirtualCpu) -> Priority {
-        match cpu.as_thread() {
-            Some(thread) => self.ceiling.cap(thread.urgency(|| self.waiting_levels())),
-            None => self.most_urgent_for(cpu, None, self.waiting_levels()),
-        }
+        self.most_urgent_for(cpu, cpu.as_thread(), || self.waiting_levels())
     }
 
     fn most_urgent_for(
         &self,
         cpu: &VirtualCpu,
         as_thread: Option<&Thread>,
-        waiting: u64,
+        waiting: impl FnOnce() -> u64,
     ) -> Priority {
         if let Some(thread) = as_thread {
-            let is_native = self.personality.is_native();
-            let level = if is_native { thread.urgency(|| waiting) } else { thread.priority() };
-            return self.ceiling.cap(level);
+            return self.ceiling.cap(thread.urgency(waiting));
         }
         let current = self.page.workers[cpu.index % MAX_CPUS].current_priority();
-        let waiting = waiting | current.map_or(0, Priority::bit);
+        let waiting = waiting() | current.map_or(0, Priority::bit);
         // A process that shows nothing is looking for work, or does not maintain its page.
         self.ceiling.cap(Priority::most_urgent_in(waiting).unwrap_or(Priority::DEFAULT))
     }
@@ -84,7 +79,7 @@ impl Process {
         // Only native programs have coroutines.
         let is_native = self.personality.is_native();
         let waiting = if is_native { self.waiting_levels() } else { 0 };
-        let priority = self.most_urgent_for(cpu, cpu.as_thread_if(is_native), waiting);
+        let priority = self.most_urgent_for(cpu, cpu.as_thread_if(is_native), || waiting);
         cpu.entity.set_priority(priority);
         let published = waiting | priority.bit();
         let before = Priority::most_urgent_in(self.published.levels());

@@ -32,8 +32,8 @@ use crate::vdso;
 static ONLY_AT_TICKS: AtomicBool = AtomicBool::new(false);
 
 /// A thread that was stopped inside the executor, and got its hart for what may wait for it there,
-/// is looked at again after this part of a second: 50 us. It needs some tens of instructions.
-const IN_EXECUTOR_PER_SECOND: u64 = 20_000;
+/// is looked at again after this time. It needs some tens of instructions.
+const IN_EXECUTOR_MICROSECONDS: u64 = 50;
 
 /// Reads the boot argument, before the first process starts.
 pub fn configure() {
@@ -108,20 +108,22 @@ pub fn run(
         process.after_call(cpu, &context, result);
     }
     context.restore_floating_point();
-    let is_native = process.personality.is_native();
-    let is_brief = is_native && cpu.as_thread_if(true).is_some_and(Thread::is_in_executor);
+    let is_brief = cpu.as_thread().is_some_and(Thread::is_in_executor);
     let running = Running::begin(cpu.process.id, cpu.index);
     let mut on_hart = OnHart { slice, turn, running, is_brief };
     let mut end_ticks = on_hart.slice.begin(begin_ticks);
     if is_brief {
         // Its urgency is that of others until it next enters the kernel.
-        end_ticks = end_ticks.min(begin_ticks + arch::ticks_per_second() / IN_EXECUTOR_PER_SECOND);
+        let ticks = arch::ticks_per_second() * IN_EXECUTOR_MICROSECONDS / 1_000_000;
+        end_ticks = end_ticks.min(begin_ticks + ticks);
     }
     timer::begin_slice(end_ticks);
     RUN_QUEUE.entering(cpu);
     arch::begin_program();
     let stopped = run_until_stopped(handle_call, me, cpu, &mut context, &mut on_hart);
-    if is_native && let Some(thread) = cpu.as_thread_if(true) {
+    if process.personality.is_native()
+        && let Some(thread) = cpu.as_thread()
+    {
         thread.set_in_executor(vdso::is_executed_at(context.program_counter()));
     }
     arch::end_program();

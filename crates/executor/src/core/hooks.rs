@@ -56,7 +56,7 @@ pub struct Hooks {
     /// `spawn`.
     pub external: Option<unsafe extern "C" fn(context: *mut (), worker: u32)>,
     /// Called by a worker that is kept from all it could do by a lock, its own or that of another
-    /// worker, after each 100 looks at it: lets the host run another thread, which may be the
+    /// worker, after 100 or 200 looks at it: lets the host run another thread, which may be the
     /// lock's holder, whatever its priority. To be set where a worker can lose its processor while
     /// it holds a lock: without it, workers that are more urgent than the holder could spin
     /// forever on the processor that the holder needs.
