@@ -31,6 +31,7 @@ pub mod levels;
 pub mod multiplexer;
 pub mod numbered;
 pub mod only_child;
+pub mod page_cache;
 pub mod pages;
 pub mod path;
 pub mod priority;

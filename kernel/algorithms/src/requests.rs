@@ -9,6 +9,9 @@
 //!                     +---------------+--- next_to_fail, once the queue is closed
 //! ```
 //!
+//! A request of which the answer counts also when its caller has left is *abandoned* instead of
+//! removed: if it has been taken, it stays until it is answered.
+//!
 //! Requests are taken most urgent first, and in the order of their numbers within a level. Every
 //! operation takes O(log n) steps and allocates nothing: a request comes with the memory for its
 //! place. What an operation removes is returned, so that it can be dropped without the lock.
@@ -74,6 +77,8 @@ impl Ticket {
 pub struct Requests<T> {
     unread: Map<Key, T>,
     taken: Map<Key, T>,
+    /// Taken, and without a caller.
+    abandoned: Map<Key, T>,
     is_closed: bool,
 }
 
@@ -87,7 +92,7 @@ impl<T> Requests<T> {
     /// No requests.
     #[must_use]
     pub const fn new() -> Self {
-        Self { unread: Map::new(), taken: Map::new(), is_closed: false }
+        Self { unread: Map::new(), taken: Map::new(), abandoned: Map::new(), is_closed: false }
     }
 
     /// Whether there is no unread request.
@@ -127,12 +132,35 @@ impl<T> Requests<T> {
 
     /// Removes the request with this number, which has been taken and is answered.
     pub fn answered(&mut self, number: u64) -> Option<T> {
-        self.taken.remove(&(0, number))
+        let key = (0, number);
+        self.taken.remove(&key).or_else(|| self.abandoned.remove(&key))
     }
 
     /// Removes a request, whether it has been taken or not.
     pub fn remove(&mut self, ticket: Ticket) -> Option<T> {
         self.unread.remove(&ticket.key()).or_else(|| self.answered(ticket.number))
+    }
+
+    /// The caller of a request does not wait any longer. Removes the request unless it has been
+    /// taken, and may still be answered.
+    pub fn abandon(&mut self, ticket: Ticket) -> Option<T> {
+        let key = (0, ticket.number);
+        if let Some((request, spare)) = self.taken.take(&key) {
+            if self.is_closed {
+                return Some(request);
+            }
+            self.abandoned.insert_with(spare, key, request);
+            return None;
+        }
+        self.unread.remove(&ticket.key())
+    }
+
+    /// Removes an abandoned request of a closed queue.
+    pub fn pop_abandoned(&mut self) -> Option<T> {
+        if !self.is_closed {
+            return None;
+        }
+        self.abandoned.pop_first().map(|(_, request)| request)
     }
 
     /// Changes the priority of a request if it is still unread. Returns its new ticket.
@@ -208,6 +236,34 @@ mod tests {
         assert_eq!(requests.remove(taken), None);
         assert_eq!(requests.take(), None);
         assert_eq!(requests.answered(2), None);
+    }
+
+    #[test]
+    fn an_abandoned_request_is_answered_if_it_has_been_taken() {
+        let mut requests = Requests::new();
+        let (unread, taken) = (insert(&mut requests, 5, 1), insert(&mut requests, 4, 2));
+        assert_eq!(requests.take(), Some((2, 2)));
+        assert_eq!(requests.abandon(unread), Some(1));
+        assert_eq!(requests.abandon(taken), None);
+        assert_eq!(requests.take(), None);
+        assert_eq!(requests.answered(2), Some(2));
+        assert_eq!(requests.answered(2), None);
+    }
+
+    #[test]
+    fn abandoned_requests_are_not_failed() {
+        let mut requests = Requests::new();
+        let tickets: Vec<Ticket> = (1..5).map(|number| insert(&mut requests, 5, number)).collect();
+        take_all(&mut requests);
+        assert_eq!(requests.abandon(tickets[0]), None);
+        assert_eq!(requests.abandon(tickets[2]), None);
+        assert_eq!(requests.pop_abandoned(), None, "it is not closed");
+        requests.close();
+        assert_eq!(requests.abandon(tickets[1]), Some(2));
+        assert_eq!(requests.next_to_fail(), Some(4));
+        assert_eq!(requests.next_to_fail(), None);
+        let left: Vec<u64> = core::iter::from_fn(|| requests.pop_abandoned()).collect();
+        assert_eq!(left, [1, 3]);
     }
 
     #[test]

@@ -63,8 +63,8 @@ pub enum Then {
     Seek { file: Arc<File>, offset: isize, whence: usize },
     /// The same as `Synchronise` for all file systems with numbers above this one.
     SynchroniseAll { after: u64 },
-    /// Put the file system of a server there, with this root.
-    Mount { server: Arc<File>, root: u64 },
+    /// Put the file system of a server there, with this root; pages of its files may be kept.
+    Mount { server: Arc<File>, root: u64, keeps_pages: bool },
     /// Remove the file system that was put there.
     Unmount,
 }
@@ -374,7 +374,9 @@ impl PathCall {
                     return Ok(Some(Step::Again));
                 }
             }
-            Then::Mount { server, root } => fs::mount_served(&node, server, *root)?,
+            Then::Mount { server, root, keeps_pages } => {
+                fs::mount_served(&node, server, *root, *keeps_pages)?;
+            }
             Then::Unmount => fs::unmount(&node)?,
             Then::List { file, into } => {
                 let mut bytes = [0; LIST_BYTES_MAX];

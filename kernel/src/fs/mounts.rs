@@ -114,13 +114,18 @@ pub fn covered_by(node: &NodeRef) -> Option<NodeRef> {
 }
 
 /// Puts the file system of the server `file`, of which the root is node `number`, at directory
-/// `at`.
+/// `at`. `keeps_pages`: the kernel may keep pages of its files.
 ///
 /// # Errors
 /// `ENOTDIR`; `EBUSY` for the root of a file system of which the server is not gone, or if the
 /// server's file system is mounted; `EINVAL` if `file` is not a server, or `at` is in a file system
 /// that a process serves; `ENOSPC` if there are too many; `EIO`, `ENOMEM`.
-pub fn mount_served(at: &NodeRef, file: &File, number: u64) -> Result<(), Errno> {
+pub fn mount_served(
+    at: &NodeRef,
+    file: &File,
+    number: u64,
+    keeps_pages: bool,
+) -> Result<(), Errno> {
     let Object::FileServer(server) = &file.object else { return Err(Errno::EINVAL) };
     if !is_directory(at) {
         return Err(Errno::ENOTDIR);
@@ -144,7 +149,7 @@ pub fn mount_served(at: &NodeRef, file: &File, number: u64) -> Result<(), Errno>
         }
         others.try_reserve(1)?;
     }
-    let mount = Mount::new(covered, ServedNode::root(server.connection(), number)?);
+    let mount = Mount::new(covered, ServedNode::root(server.connection(), number, keeps_pages)?);
     match same.and_then(|index| others.get_mut(index)) {
         Some(place) => before = Some(core::mem::replace(place, mount)),
         // There is room.

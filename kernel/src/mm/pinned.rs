@@ -77,6 +77,11 @@ impl PinnedBuffer {
         }
     }
 
+    /// One of its frames.
+    pub fn frame(&self, index: usize) -> Option<&Frame> {
+        self.frames.get(index)?.as_ref()
+    }
+
     /// Number of pinned bytes: the buffer's length or, for a long buffer, that of its first part.
     pub fn len(&self) -> usize {
         self.length as usize

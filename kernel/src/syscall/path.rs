@@ -174,18 +174,20 @@ impl Paths<'_> {
     }
 }
 
-/// The descriptor and the number of the root in `fd=N` or `fd=N,root=NODE`.
-fn served_by(options: &str) -> Option<(Descriptor, u64)> {
+/// The descriptor and the number of the root in `fd=N`, with `root=NODE` or without, and whether
+/// there is `keep=pages`.
+fn served_by(options: &str) -> Option<(Descriptor, u64, bool)> {
     const ROOT: u64 = 1;
-    let (mut descriptor, mut root) = (None, ROOT);
+    let (mut descriptor, mut root, mut keeps_pages) = (None, ROOT, false);
     for option in options.split(',') {
         match option.split_once('=')? {
             ("fd", number) => descriptor = Some(Descriptor(number.parse().ok()?)),
             ("root", number) => root = number.parse().ok().filter(|&root| root != 0)?,
+            ("keep", "pages") => keeps_pages = true,
             _ => return None,
         }
     }
-    Some((descriptor?, root))
+    Some((descriptor?, root, keeps_pages))
 }
 
 fn start(call: PathCall) -> Result<Started, Errno> {
@@ -352,12 +354,12 @@ pub fn dispatch(
                 return Err(Errno::ENODEV);
             }
             args.flags(3, 0)?;
-            let (server, root) = served_by(&args.path(4)?).ok_or(Errno::EINVAL)?;
+            let (server, root, keeps_pages) = served_by(&args.path(4)?).ok_or(Errno::EINVAL)?;
             let server = process.files.lock().get(server)?;
             if !matches!(server.object, Object::FileServer(_)) {
                 return Err(Errno::EINVAL);
             }
-            paths.in_working(1, Then::Mount { server, root })?
+            paths.in_working(1, Then::Mount { server, root, keeps_pages })?
         }
         number::UMOUNT2 => {
             args.flags(1, 0)?;

@@ -19,6 +19,7 @@ use super::connection::Connection;
 use super::node::ServedNode;
 use super::request::{Answered, Draft, Request};
 use crate::fs::node::{Attempt, NodeRef};
+use crate::mm::Frame;
 use crate::mm::quota::Family;
 use crate::sched::{ProcessId, Waiter};
 
@@ -62,6 +63,16 @@ impl Answer {
     pub fn read_data(&self, at: usize, into: &mut [u8]) {
         self.request.read_data(at, into);
     }
+
+    /// Whether the reply has less data than were asked for.
+    pub fn is_short(&self) -> bool {
+        (self.bytes as u64) < self.request.asked()
+    }
+
+    /// A frame with data of the reply, if there was room for them in frames of the kernel's.
+    pub fn frame(&self, index: usize) -> Option<Frame> {
+        self.request.frame(index)
+    }
 }
 
 impl Ask {
@@ -95,6 +106,11 @@ impl Ask {
         if !self.answers.is_empty() {
             self.answers.clear();
         }
+    }
+
+    /// Whether there is a request, sent or not.
+    pub fn is_pending(&self) -> bool {
+        self.pending.is_some()
     }
 
     /// Whether there is a request that has not been sent.
@@ -178,7 +194,7 @@ impl Drop for Ask {
         let Some(Pending { connection, request, .. }) = self.pending.take() else { return };
         let (ticket, answered) = request.leave();
         if let Some(ticket) = ticket {
-            connection.remove(ticket);
+            connection.remove(&request, ticket);
         }
         // The server has counted the node that the reply names.
         if let Some(Answered { reply, forget: Some(mut forget), .. }) = answered {

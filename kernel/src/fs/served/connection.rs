@@ -8,9 +8,11 @@ use cops_abi::served::{BUFFER_BYTES_MIN, FORGET_MAX, Reply, Request as Header, o
 use cops_abi::{Errno, Priority};
 use cops_algorithms::requests::{Requests, Room, Ticket};
 use cops_fallible::try_arc;
-use spin::Mutex;
+use spin::{Mutex, Once};
 
+use super::closed;
 use super::forget::{Forget, Forgotten, sweep};
+use super::pages::Pages;
 use super::request::Request;
 use crate::fs::memory::next_number;
 use crate::mm::PinnedBuffer;
@@ -19,6 +21,8 @@ use crate::sched::{WaitQueue, Waiter};
 
 /// Memory that is charged for a connection.
 const CONNECTION_BYTES: u64 = size_of::<Connection>() as u64 + 64;
+/// Requests that are freed in one portion.
+const PORTION_REQUESTS: usize = 32;
 
 /// The requests to one server.
 pub struct Connection {
@@ -30,7 +34,11 @@ pub struct Connection {
     last_request: AtomicU64,
     /// As in `requests`; read without the lock.
     is_closed: AtomicBool,
-    _charge: Charge,
+    /// Pages of files, if the file system was mounted so.
+    pages: Once<Pages>,
+    /// In the list of closed connections: the next one.
+    pub(super) next_closed: Mutex<Option<Arc<Connection>>>,
+    charge: Charge,
 }
 
 struct State {
@@ -75,10 +83,31 @@ impl Connection {
         }
     }
 
-    /// Removes a request of which the call does not wait any longer.
-    pub fn remove(&self, ticket: Ticket) {
-        let removed = self.state.lock().requests.remove(ticket);
+    /// Removes a request of which the call does not wait any longer. If the server may still
+    /// change a file of which pages are kept, the request stays until it is answered.
+    pub fn remove(&self, request: &Request, ticket: Ticket) {
+        let requests = &mut self.state.lock().requests;
+        let removed = match request.changes() && self.pages.is_completed() {
+            true => requests.abandon(ticket),
+            false => requests.remove(ticket),
+        };
         drop(removed);
+    }
+
+    /// The pages of files, if they are kept.
+    pub fn pages(&self) -> Option<&Pages> {
+        self.pages.get()
+    }
+
+    /// Frees some of what a closed connection has kept. Returns whether there may be more.
+    pub(super) fn free_some(&self) -> bool {
+        for _ in 0..PORTION_REQUESTS {
+            let request = self.state.lock().requests.pop_abandoned();
+            if request.is_none() {
+                return self.pages.get().is_some_and(Pages::free_some);
+            }
+        }
+        true
     }
 
     /// A call has stopped waiting. If the server is gone, the next one fails.
@@ -106,11 +135,15 @@ impl Connection {
         self.is_closed.load(Acquire)
     }
 
-    /// It is mounted, and its root is in use.
+    /// It is mounted, and its root is in use. `keeps_pages`: see [`Pages`].
     ///
     /// # Errors
-    /// `EBUSY` if it has been mounted before, `EIO` if the server is gone.
-    pub fn begin(&self) -> Result<(), Errno> {
+    /// `EBUSY` if it has been mounted before, `EIO` if the server is gone, `ENOMEM`.
+    pub fn begin(&self, keeps_pages: bool) -> Result<(), Errno> {
+        let pages = match keeps_pages {
+            true => Some(Pages::new(self.charge.family())?),
+            false => None,
+        };
         let mut state = self.state.lock();
         if state.requests.is_closed() {
             return Err(Errno::EIO);
@@ -119,6 +152,10 @@ impl Connection {
             return Err(Errno::EBUSY);
         }
         state.nodes = Some(1);
+        // No node is in use yet, so nothing has been read.
+        if let Some(pages) = pages {
+            self.pages.call_once(|| pages);
+        }
         Ok(())
     }
 
@@ -212,7 +249,15 @@ impl Connection {
         buffer.read_at(0, &mut bytes);
         let reply = Reply::from_bytes(&bytes).ok_or(Errno::EINVAL)?;
         let request = self.state.lock().requests.answered(reply.id);
-        let (coroutine, told) = request.ok_or(Errno::ENOENT)?.answer(&reply, buffer)?;
+        let request = request.ok_or(Errno::ENOENT)?;
+        let answered = request.answer(&reply, buffer);
+        if let Some(pages) = self.pages.get() {
+            // Before the call is woken, and also if it does not wait any longer.
+            let bytes = buffer.len() - Reply::BYTES;
+            let is_data = reply.error == 0 && matches!(answered, Ok((_, Ok(_))));
+            pages.answered(&request, &reply, is_data.then_some(bytes));
+        }
+        let (coroutine, told) = answered?;
         if let Some(coroutine) = coroutine {
             cops_executor::wake_up(coroutine);
         }
@@ -241,7 +286,7 @@ impl FileServer {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(payer: Family) -> Result<Self, Errno> {
-        let _charge = Charge::new(payer, &Amounts::of(Kind::Memory, CONNECTION_BYTES))?;
+        let charge = Charge::new(payer, &Amounts::of(Kind::Memory, CONNECTION_BYTES))?;
         Ok(Self(try_arc(Connection {
             number: next_number(),
             state: Mutex::new(State {
@@ -253,7 +298,9 @@ impl FileServer {
             readers: WaitQueue::new(),
             last_request: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
-            _charge,
+            pages: Once::new(),
+            next_closed: Mutex::new(None),
+            charge,
         })?))
     }
 
@@ -282,5 +329,8 @@ impl FileServer {
 impl Drop for FileServer {
     fn drop(&mut self) {
         self.0.close();
+        if self.0.pages.is_completed() {
+            closed::sweep(self.0.clone());
+        }
     }
 }

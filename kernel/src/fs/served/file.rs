@@ -4,6 +4,7 @@
 //! before has ended. The turn belongs to the call from its request to its reply.
 
 use alloc::sync::Arc;
+use core::mem::take;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
@@ -13,9 +14,12 @@ use cops_fallible::List;
 use spin::Mutex;
 
 use super::ask::Ask;
+use super::ServedNode;
+use super::pages::copy;
 use crate::fs::file::{File, Object};
 use crate::fs::node::NodeRef;
 use crate::mm::PinnedBuffer;
+use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::Family;
 use crate::sched::{WaitQueue, Waiter, Waiting};
 
@@ -82,6 +86,8 @@ pub struct ServedTransfer {
     buffers: List<PinnedBuffer>,
     /// Number of bytes that are asked for.
     length: usize,
+    /// Number of bytes that have been read, if pages are kept.
+    done: usize,
     /// Where; `None`: at the position of the file.
     offset: Option<u64>,
     direction: Waiting,
@@ -115,7 +121,7 @@ impl ServedTransfer {
         }
         let length = buffers.iter().map(PinnedBuffer::len).sum::<usize>().min(DATA_BYTES_MAX);
         let (turn, is_queued, ask) = (None, false, Ask::default());
-        Ok(Self { file, buffers, length, offset, direction, turn, is_queued, ask })
+        Ok(Self { file, buffers, length, done: 0, offset, direction, turn, is_queued, ask })
     }
 
     /// The number of the operation for measurements.
@@ -139,11 +145,13 @@ impl ServedTransfer {
         let room = (i64::MAX as u64).saturating_sub(at);
         let length = self.length.min(usize::try_from(room).unwrap_or(usize::MAX));
         self.ask.begin(0, payer);
-        let buffers = || core::mem::take(&mut self.buffers);
         let result = match self.direction {
             Waiting::ToRead if length == 0 => Ok((at, 0)),
+            Waiting::ToRead if node.pages().is_some() => {
+                self.read_pages(node, at, length)?.map(|count| (at + count as u64, count))
+            }
             Waiting::ToRead => node
-                .read_buffers(at, length, buffers, &mut self.ask)?
+                .read_buffers(at, length, || take(&mut self.buffers), &mut self.ask)?
                 .map(|count| (at + count as u64, count)),
             Waiting::ToWrite => {
                 let offset = (file.flags() & open::APPEND == 0).then_some(at);
@@ -151,6 +159,7 @@ impl ServedTransfer {
                     Err(Errno::EFBIG)
                 } else {
                     let length = if offset.is_none() { self.length } else { length };
+                    let buffers = || take(&mut self.buffers);
                     node.write_buffers(offset, length, buffers, &mut self.ask)?
                 }
             }
@@ -159,6 +168,48 @@ impl ServedTransfer {
             served.end_turn(result.as_ref().ok().map(|&(end, _)| end));
         }
         Some(result.map(|(_, count)| count))
+    }
+
+    /// Reads `length` bytes at `offset`: what is kept, and what the server is asked for.
+    fn read_pages(
+        &mut self,
+        node: &ServedNode,
+        offset: u64,
+        length: usize,
+    ) -> Option<Result<usize, Errno>> {
+        let (pages, number) = node.pages()?;
+        if node.is_closed() {
+            return Some(Err(Errno::EIO));
+        }
+        while self.done < length {
+            let (from, rest) = (offset + self.done as u64, length - self.done);
+            if !self.ask.is_pending() {
+                let read = pages.read((number, from), (&self.buffers, self.done), rest);
+                self.done += read.bytes;
+                if read.is_end || self.done == length {
+                    break;
+                }
+            }
+            let (from, rest) = (offset + self.done as u64, length - self.done);
+            let answer = match node.read_pages(from, rest, &mut self.ask)? {
+                Ok(answer) => answer,
+                Err(error) if self.done == 0 => return Some(Err(error)),
+                Err(_) => break,
+            };
+            let end = self.done + rest.min(answer.bytes.saturating_sub(within_page(from)));
+            self.ask.next_step();
+            while self.done < end {
+                let at = within_page(from) + self.done - (length - rest);
+                let count = (FRAME_BYTES - at % FRAME_BYTES).min(end - self.done);
+                let Some(frame) = answer.frame(at / FRAME_BYTES) else { break };
+                copy((&frame, at % FRAME_BYTES), (&self.buffers, self.done), count);
+                self.done += count;
+            }
+            if answer.is_short() {
+                break;
+            }
+        }
+        Some(Ok(self.done))
     }
 
     /// Registers `waiter` for the next event: its turn, or the reply.
@@ -194,6 +245,11 @@ impl ServedTransfer {
             served.turns.pass_on(waiter);
         }
     }
+}
+
+/// Where in its page this byte is.
+fn within_page(offset: u64) -> usize {
+    (offset % FRAME_BYTES as u64) as usize
 }
 
 impl Drop for ServedTransfer {

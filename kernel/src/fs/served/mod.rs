@@ -13,21 +13,31 @@
 //! - `request` is one request: what is sent, and where the data of its reply go.
 //! - `ask` is the client's side: the part of a call that waits for requests.
 //! - `node` is what a path names in such a file system; `file` is an open one.
+//! - `pages` keeps pages of files, so that reads of them are no requests.
 //! - `forget` is the memory for the message that a node is not used any more.
+//! - `closed` frees what the connections of servers that are gone have kept.
 //!
 //! Locks: a connection's state and a request's progress are never held together. A connection's
 //! state is held for O(log n) steps, a request's progress while its data are copied. Both may be
-//! taken under the lock of a call's cell, and none of those is taken under them.
+//! taken under the lock of a call's cell, and none of those is taken under them. The lock of the
+//! pages is taken under none of them, and none under it.
 
 mod ask;
+mod closed;
 mod connection;
 mod file;
 mod forget;
 mod node;
+mod pages;
 mod request;
 
 pub use ask::Ask;
 pub use connection::FileServer;
 pub use file::{ServedFile, ServedTransfer};
-pub use forget::sweep_some;
 pub use node::ServedNode;
+
+/// Frees some of what is left of servers that are gone. Returns whether there is more.
+pub fn sweep_some() -> bool {
+    let has_more = forget::sweep_some();
+    closed::sweep_some() || has_more
+}

@@ -14,6 +14,7 @@ use cops_fallible::{List, Text, try_arc};
 use super::ask::{Answer, Ask};
 use super::connection::Connection;
 use super::forget::Forget;
+use super::pages::Pages;
 use super::request::{Data, Draft};
 use crate::fs::node::{Attempt, Change, Listed, New, Node, NodeRef};
 use crate::mm::PinnedBuffer;
@@ -44,12 +45,17 @@ macro_rules! attempt {
 }
 
 impl ServedNode {
-    /// The root of a file system, which begins to be used.
+    /// The root of a file system, which begins to be used; pages of its files are kept if
+    /// `keeps_pages`.
     ///
     /// # Errors
     /// `EBUSY` if it has been mounted before, `EIO` if its server is gone, `ENOMEM`.
-    pub fn root(connection: &Arc<Connection>, number: u64) -> Result<NodeRef, Errno> {
-        connection.begin()?;
+    pub fn root(
+        connection: &Arc<Connection>,
+        number: u64,
+        keeps_pages: bool,
+    ) -> Result<NodeRef, Errno> {
+        connection.begin(keeps_pages)?;
         let kind = mode::DIRECTORY;
         Ok(try_arc(Self { connection: connection.clone(), number, kind, forget: None })?)
     }
@@ -110,6 +116,26 @@ impl ServedNode {
             draft.data = Data::Into(buffers(), length);
         }));
         Some(Ok(answer.bytes))
+    }
+
+    /// The pages that are kept of the file system's files, and the number of this one; `None` if
+    /// none are kept.
+    pub fn pages(&self) -> Option<(&Pages, u64)> {
+        self.connection.pages().map(|pages| (pages, self.number))
+    }
+
+    /// Reads whole pages, to keep them: those of the `length` bytes at `offset`, or the first of
+    /// them, or more.
+    pub fn read_pages(&self, offset: u64, length: usize, ask: &mut Ask) -> Attempt<Answer> {
+        ask.ask(&self.connection, || {
+            let mut draft = Draft::new(operation::READ, self.number);
+            if let Some((pages, node)) = self.pages() {
+                let (fill, first, length) = pages.begin_fill(node, offset, length);
+                (draft.first, draft.second) = (first, length as u64);
+                (draft.data, draft.fill) = (Data::Room(length), Some(fill));
+            }
+            Ok(draft)
+        })
     }
 
     /// Writes the first `length` bytes of the buffers that `buffers` returns, at `offset` or at

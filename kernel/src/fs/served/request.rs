@@ -3,10 +3,12 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::ops::Range;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::served::{DATA_BYTES_MAX, Reply, Request as Header};
+use cops_abi::served::{self, DATA_BYTES_MAX, Reply, Request as Header, change, operation};
+use cops_algorithms::page_cache::{Fill, PAGE_BYTES};
 use cops_algorithms::requests::{Room, Ticket};
 use cops_executor::CoroutineId;
 use cops_fallible::{List, Text, try_arc};
@@ -14,7 +16,7 @@ use spin::Mutex;
 
 use super::forget::Forget;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
-use crate::mm::{self, PinnedBuffer, frames::FRAME_BYTES};
+use crate::mm::{self, Frame, PinnedBuffer, frames::FRAME_BYTES};
 
 /// Memory that is charged for a request, besides its names.
 const REQUEST_BYTES: u64 = (size_of::<Request>() + Room::<Arc<Request>>::BYTES + 64) as u64;
@@ -37,6 +39,8 @@ pub struct Draft<'a> {
     pub data: Data,
     /// Whether the reply names a node.
     pub names_node: bool,
+    /// If the data of the reply are whole pages, which may be kept.
+    pub fill: Option<Fill>,
 }
 
 impl Draft<'_> {
@@ -51,8 +55,46 @@ impl Draft<'_> {
             names: [""; 2],
             data: Data::Nothing,
             names_node: false,
+            fill: None,
         }
     }
+
+    /// What it does to pages that are kept.
+    fn effect(&self) -> Effect {
+        match (self.operation, &self.data) {
+            (operation::READ, _) => match self.fill {
+                Some(fill) => Effect::Fills(fill, self.first / PAGE_BYTES as u64),
+                None => Effect::None,
+            },
+            (operation::WRITE, &Data::From(_, length)) => {
+                let bytes = self.first..self.first.saturating_add(length as u64);
+                let is_at_end = self.flags & served::AT_END != 0;
+                if is_at_end { Effect::Appends } else { Effect::Writes(bytes) }
+            }
+            (operation::SET_STATUS, _) if self.flags & change::LENGTH != 0 => Effect::Resizes,
+            (operation::CREATE | operation::MAKE_DIRECTORY | operation::MAKE_LINK, _) => {
+                Effect::Makes
+            }
+            _ => Effect::None,
+        }
+    }
+}
+
+/// What a request does to pages that are kept, when it is answered.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// Its data are pages, from this one on.
+    Fills(Fill, u64),
+    /// It changes these bytes.
+    Writes(Range<u64>),
+    /// It writes at the end.
+    Appends,
+    /// It changes the length.
+    Resizes,
+    /// It makes the node that the reply names.
+    Makes,
 }
 
 /// What a request or its reply has besides numbers and names.
@@ -65,7 +107,8 @@ pub enum Data {
     From(List<PinnedBuffer>, usize),
     /// There is room for so many bytes of the reply.
     Into(List<PinnedBuffer>, usize),
-    /// There is room for so many bytes of the reply, at most a frame of the kernel's.
+    /// There is room for so many bytes of the reply in frames of the kernel's, at most
+    /// [`DATA_BYTES_MAX`].
     Room(usize),
 }
 
@@ -74,6 +117,8 @@ pub struct Request {
     /// Without length, number and priority.
     header: Header,
     names: [Text; 2],
+    /// What it does to pages that are kept.
+    pub effect: Effect,
     progress: Mutex<Progress>,
     _charge: Charge,
 }
@@ -112,19 +157,21 @@ impl Request {
     /// `ENOMEM`.
     pub fn new(draft: Draft<'_>, payer: Family) -> Result<Arc<Self>, Errno> {
         mm::admit()?;
-        let Draft { operation, node, flags, first, second, names, data, names_node } = draft;
+        let effect = draft.effect();
+        let Draft { operation, node, flags, first, second, names, data, names_node, .. } = draft;
         let lengths = names.map(str::len);
         let mut bytes = REQUEST_BYTES + (lengths[0] + lengths[1]) as u64;
-        if let Data::Room(_) = data {
-            bytes += FRAME_BYTES as u64;
+        if let Data::Room(length) = data {
+            bytes += length.next_multiple_of(FRAME_BYTES) as u64;
         }
         let _charge = Charge::new(payer, &Amounts::of(Kind::Memory, bytes))?;
         let forget = if names_node { Some(Forget::new(payer)?) } else { None };
         let data = match data {
             Data::Room(length) => {
                 let mut buffers = List::new();
-                buffers.try_push(PinnedBuffer::gathered(length.min(FRAME_BYTES))?)?;
-                Data::Into(buffers, length.min(FRAME_BYTES))
+                let length = length.min(DATA_BYTES_MAX);
+                buffers.try_push(PinnedBuffer::gathered(length)?)?;
+                Data::Into(buffers, length)
             }
             other => other,
         };
@@ -140,7 +187,7 @@ impl Request {
         };
         let names = [Text::try_from_str(names[0])?, Text::try_from_str(names[1])?];
         let progress = Mutex::new(Progress { stage: Stage::New, data, coroutine: None, forget });
-        Ok(try_arc(Self { header, names, progress, _charge })?)
+        Ok(try_arc(Self { header, names, effect, progress, _charge })?)
     }
 
     /// It is about to be sent.
@@ -148,6 +195,29 @@ impl Request {
         let mut progress = self.progress.lock();
         progress.stage = Stage::Sent(ticket);
         progress.coroutine = Some(coroutine);
+    }
+
+    /// The node that it concerns.
+    pub fn node(&self) -> u64 {
+        self.header.node
+    }
+
+    /// Whether it changes a file, even if its call does not wait for that any longer.
+    pub fn changes(&self) -> bool {
+        !matches!(self.effect, Effect::None | Effect::Fills(..))
+    }
+
+    /// Number of bytes that it asks for.
+    pub fn asked(&self) -> u64 {
+        self.header.second
+    }
+
+    /// A frame with data of the reply, if they are in frames of the kernel's.
+    pub fn frame(&self, index: usize) -> Option<Frame> {
+        match &self.progress.lock().data {
+            Data::Into(buffers, _) => buffers.first()?.frame(index).cloned(),
+            _ => None,
+        }
     }
 
     /// Its ticket, while the server has it or will read it.

@@ -96,7 +96,7 @@ impl Served {
             }
         };
         let server = Server::open().await?;
-        server.mount(PLACE, cops_ext4::ROOT.into()).await?;
+        server.mount_cached(PLACE, cops_ext4::ROOT.into()).await?;
         let serving = task::spawn_join(server.serve(Files::new(files.clone())), Priority::DEFAULT);
         let writing_back = task::spawn_join(write_back(files.clone()), Priority::LEAST_URGENT);
         Ok(Some(Self { files, serving, writing_back }))

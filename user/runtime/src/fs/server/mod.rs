@@ -296,7 +296,25 @@ impl Server {
     /// `ENOENT`, `ENOTDIR`; `EBUSY` if it is mounted already, or something is mounted there;
     /// `EINVAL` in another served file system; `ENOSPC`, `ENOMEM`.
     pub async fn mount(&self, path: &str, root: u64) -> IoResult<()> {
-        let options = format!("fd={},root={root}", self.fd.raw());
+        self.mount_with(path, root, "").await
+    }
+
+    /// As [`Self::mount`], and the kernel keeps pages of files: a read of what it has is no
+    /// request.
+    ///
+    /// For file systems of which the files change only by requests of this connection, and whose
+    /// reads return fewer bytes than asked for only at the end of a file. A number may be used
+    /// again for what a request makes. The kernel's memory for this, a sixteenth of the machine's,
+    /// is charged to the process that opened `/dev/fs`.
+    ///
+    /// # Errors
+    /// As for [`Self::mount`].
+    pub async fn mount_cached(&self, path: &str, root: u64) -> IoResult<()> {
+        self.mount_with(path, root, ",keep=pages").await
+    }
+
+    async fn mount_with(&self, path: &str, root: u64, more: &str) -> IoResult<()> {
+        let options = format!("fd={},root={root}{more}", self.fd.raw());
         let arguments = [
             Argument::path("")?,
             Argument::path(path)?,

@@ -58,7 +58,18 @@ impl Hand {
     pub async fn mounted() -> Result<Self, Failure> {
         let server = server(0);
         server.mount(SERVED, super::ROOT).await?;
-        Ok(Self { server, memory: vec![0; BUFFER_BYTES + PAGE_BYTES], forgotten: Vec::new() })
+        Ok(Self::new(server))
+    }
+
+    /// The same, and the kernel keeps pages of its files.
+    pub async fn mounted_cached() -> Result<Self, Failure> {
+        let server = server(0);
+        server.mount_cached(SERVED, super::ROOT).await?;
+        Ok(Self::new(server))
+    }
+
+    fn new(server: Server) -> Self {
+        Self { server, memory: vec![0; BUFFER_BYTES + PAGE_BYTES], forgotten: Vec::new() }
     }
 
     /// The number of its descriptor.

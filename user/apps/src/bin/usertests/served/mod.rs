@@ -8,6 +8,7 @@ mod by_hand;
 mod ends;
 mod lies;
 mod order;
+mod pages;
 
 use alloc::format;
 use alloc::string::String;
@@ -42,7 +43,7 @@ tests! { served:
 
 /// All tests of this group.
 pub fn all() -> impl Iterator<Item = &'static Test> {
-    [TESTS, ends::TESTS, lies::TESTS, order::TESTS].into_iter().flatten()
+    [TESTS, ends::TESTS, lies::TESTS, order::TESTS, pages::TESTS].into_iter().flatten()
 }
 
 /// First argument of this program for a process that runs one of the tests of any file system in
@@ -123,10 +124,22 @@ struct Running {
 }
 
 async fn start_tree() -> Result<Running, Failure> {
-    let (server, tree) = (server(0), Tree::new());
+    let server = server(0);
     server.mount(SERVED, ROOT).await?;
+    Ok(serve_tree(server))
+}
+
+/// As [`start_tree`], and the kernel keeps pages of its files.
+async fn start_cached_tree() -> Result<Running, Failure> {
+    let server = server(0);
+    server.mount_cached(SERVED, ROOT).await?;
+    Ok(serve_tree(server))
+}
+
+fn serve_tree(server: Server) -> Running {
+    let tree = Tree::new();
     let serving = task::spawn_join(server.serve(tree.clone()), Priority::DEFAULT);
-    Ok(Running { tree, _serving: serving })
+    Running { tree, _serving: serving }
 }
 
 impl Running {
@@ -253,7 +266,10 @@ async fn bad_mounts() -> Outcome {
     let other = c"ext4".as_ptr().addr();
     raw::refused("another type", number::MOUNT, [0, here, other, 0, good], &[ENODEV])?;
     raw::refused("flags", number::MOUNT, [0, here, kind, 1, good], &[EINVAL])?;
-    for data in [c"", c"fd=", c"fd=x", c"fd=-1", c"root=1", c"fd=300,", c"fd=300,root=0", c"x=1"] {
+    for data in [c"", c"fd=", c"fd=x", c"fd=-1", c"root=1", c"fd=300,", c"fd=300,root=0", c"x=1"]
+        .into_iter()
+        .chain([c"fd=300,keep=", c"fd=300,keep=all", c"keep=pages"])
+    {
         mount("data", here, data, EINVAL)?;
     }
     mount("a pipe or console", here, c"fd=1", EINVAL)?;
