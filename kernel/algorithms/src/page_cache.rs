@@ -239,8 +239,7 @@ impl<P: Clone> PageCache<P> {
         for number in last.into_iter().chain(pages) {
             let Some(places) = self.pages_of(name, number) else { continue };
             for place in places {
-                if let Some(kept) =
-                    place.take_if(|kept| kept.name == name && kept.number == number)
+                if let Some(kept) = place.take_if(|kept| kept.name == name && kept.number == number)
                 {
                     dropped(kept.page);
                 }

@@ -1,4 +1,4 @@
-//! The table against a server that performs requests in any order, and whose replies arrive in any
+//! The table against a server that performs requests in any order, with replies that arrive in any
 //! order.
 
 extern crate std;
@@ -45,10 +45,23 @@ impl File {
 #[derive(Clone, Debug)]
 enum What {
     /// Pages from this one on, so many; and what the server has found.
-    Fill { fill: Fill, first: u64, count: u64, found: Option<File> },
-    Write { bytes: Range<u64>, by: Page, is_performed: bool },
+    Fill {
+        fill: Fill,
+        first: u64,
+        count: u64,
+        found: Option<File>,
+    },
+    Write {
+        bytes: Range<u64>,
+        by: Page,
+        is_performed: bool,
+    },
     /// Another file gets the number.
-    New { length: u64, by: Page, is_performed: bool },
+    New {
+        length: u64,
+        by: Page,
+        is_performed: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -59,9 +72,19 @@ struct Sent {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Fill { node: usize, first: u64, count: u64 },
-    Write { node: usize, bytes: Range<u64> },
-    New { node: usize, length: u64 },
+    Fill {
+        node: usize,
+        first: u64,
+        count: u64,
+    },
+    Write {
+        node: usize,
+        bytes: Range<u64>,
+    },
+    New {
+        node: usize,
+        length: u64,
+    },
     /// The server performs one of the requests.
     Perform(prop::sample::Index),
     /// The reply to one that it has performed arrives.

@@ -13,8 +13,8 @@ use cops_abi::served::DATA_BYTES_MAX;
 use cops_fallible::List;
 use spin::Mutex;
 
-use super::ask::Ask;
 use super::ServedNode;
+use super::ask::Ask;
 use super::pages::copy;
 use crate::fs::file::{File, Object};
 use crate::fs::node::NodeRef;

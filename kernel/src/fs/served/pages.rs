@@ -92,8 +92,7 @@ impl Pages {
         let fill = kept.table.begin_fill(node);
         let first = offset / PAGE;
         // A file that is read in order is read ahead.
-        let is_in_order =
-            first == 0 || matches!(kept.table.find(node, first - 1), Found::Page(..));
+        let is_in_order = first == 0 || matches!(kept.table.find(node, first - 1), Found::Page(..));
         let needed = (offset % PAGE + length as u64).div_ceil(PAGE).max(1);
         let count = if is_in_order { REQUEST_PAGES } else { needed.min(REQUEST_PAGES) };
         // No position is larger than a signed number can be.
@@ -108,7 +107,9 @@ impl Pages {
             (&Effect::Fills(fill, first), Some(bytes)) => self.keep(request, fill, first, bytes),
             (Effect::Writes(bytes), _) => self.changed(request.node(), bytes.clone()),
             // Where the end was is known from the reply alone, and not if it is an error.
-            (Effect::Appends, _) | (Effect::Resizes, _) => self.0.lock().table.forget(request.node()),
+            (Effect::Appends, _) | (Effect::Resizes, _) => {
+                self.0.lock().table.forget(request.node())
+            }
             (Effect::Makes, _) => self.0.lock().table.forget(reply.status.number),
         }
     }

@@ -302,8 +302,8 @@ impl Server {
     /// As [`Self::mount`], and the kernel keeps pages of files: a read of what it has is no
     /// request.
     ///
-    /// For file systems of which the files change only by requests of this connection, and whose
-    /// reads return fewer bytes than asked for only at the end of a file. A number may be used
+    /// For file systems of which the files change only by requests of this connection, and a read
+    /// returns fewer bytes than asked for only at the end of a file. A number may be used
     /// again for what a request makes. The kernel's memory for this, a sixteenth of the machine's,
     /// is charged to the process that opened `/dev/fs`.
     ///

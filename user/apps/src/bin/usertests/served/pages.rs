@@ -45,9 +45,7 @@ struct Opened {
 impl Opened {
     async fn new() -> Result<Self, Failure> {
         let mut hand = Hand::mounted_cached().await?;
-        let options = async {
-            OpenOptions::new().read(true).write(true).open("/disk/f").await
-        };
+        let options = async { OpenOptions::new().read(true).write(true).open("/disk/f").await };
         let opening = task::spawn_join(options, Priority::DEFAULT);
         // It looks the name up, and asks whether the file can be changed.
         for _ in 0..2 {
@@ -381,9 +379,7 @@ async fn pages_go_with_their_server() -> Outcome {
 
 async fn cancelled_changes_are_charged_until_they_are_answered() -> Outcome {
     const CHANGES: usize = 1000;
-    let used = || -> Result<u64, Failure> {
-        Ok(cops::process::quota(0, Resource::Memory)?.used)
-    };
+    let used = || -> Result<u64, Failure> { Ok(cops::process::quota(0, Resource::Memory)?.used) };
     let mut opened = Opened::new().await?;
     let mut requests = Vec::with_capacity(CHANGES);
     let before = used()?;
