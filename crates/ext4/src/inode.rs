@@ -163,7 +163,7 @@ impl Inode {
         inode
     }
 
-    /// Stores the inode.
+    /// Stores the inode, unless it is as it was.
     pub async fn store<D: BlockDevice>(&mut self, change: &mut Change<'_, D>) -> Result<()> {
         let core = change.core();
         let layout = &core.layout;
@@ -175,7 +175,13 @@ impl Inode {
             }
         }
         let (block, at) = layout.inode_place(self.number)?;
-        put_bytes(change.edit(block, Check::None).await?, at, &self.bytes);
+        let is_stored = {
+            let before = change.block(block, Check::None).await?;
+            before.get(at..at + self.bytes.len()) == Some(&self.bytes[..])
+        };
+        if !is_stored {
+            put_bytes(change.edit(block, Check::None).await?, at, &self.bytes);
+        }
         Ok(())
     }
 

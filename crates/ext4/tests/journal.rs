@@ -109,3 +109,33 @@ fn a_sync_has_two_flushes_and_one_without_changes_has_none() {
     assert_eq!(device.0.lock().unwrap().flushes, before + 2);
     assert!(device.size() > 0);
 }
+
+/// A write at the time of the last one, of a block that the file has, changes nothing but data: one
+/// request and one flush make it durable.
+#[test]
+fn a_write_at_the_same_time_needs_no_journal() {
+    let (name, size, options) = IMAGES[0];
+    let device = Device::new(image::make(size, options));
+    let file_system = open(device.clone());
+    let now = at(1_700_000_100);
+    let file = run(file_system.create(ROOT, b"file", Kind::Regular, NEW)).unwrap().inode;
+    run(file_system.write(file, 0, &[1; 100], now)).unwrap();
+    run(file_system.sync()).unwrap();
+    let requests = || {
+        let disk = device.0.lock().unwrap();
+        (disk.writes, disk.flushes)
+    };
+    let before = requests();
+    run(file_system.write(file, 50, &[2; 50], now)).unwrap();
+    run(file_system.sync()).unwrap();
+    assert_eq!(requests(), (before.0 + 1, before.1 + 1), "at the same time");
+    run(file_system.write(file, 50, &[3; 50], at(1_700_000_101))).unwrap();
+    run(file_system.sync()).unwrap();
+    let (writes, flushes) = requests();
+    assert!(writes > before.0 + 2 && flushes == before.1 + 3, "later: {writes}, {flushes}");
+    let mut bytes = [0; 100];
+    assert_eq!(run(file_system.read(file, 0, &mut bytes)).unwrap(), 100);
+    assert_eq!((&bytes[..50], &bytes[50..]), (&[1; 50][..], &[3; 50][..]));
+    run(file_system.close()).unwrap();
+    must_be_clean(&device.bytes(), name);
+}

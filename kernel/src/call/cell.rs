@@ -120,6 +120,12 @@ fn finish(
     drop(guard);
     let mut call = call?;
     call.operation.remove_waiter(&call.process, index, result.is_err());
+    if result.is_ok()
+        && let Some(priority) = call.operation.priority_of_result()
+        && call.priority.is_more_urgent_than(priority)
+    {
+        call.priority = priority;
+    }
     Some(deliver(call, result, index))
 }
 

@@ -141,6 +141,14 @@ impl Operation {
         }
     }
 
+    /// How urgent its result is, if that is not as the call is. After [`Self::remove_waiter`].
+    pub fn priority_of_result(&self) -> Option<Priority> {
+        match self {
+            Operation::Read { file, buffer } => file.priority_of_what_was_read(buffer),
+            _ => None,
+        }
+    }
+
     /// Whether a signal ends it.
     pub fn is_interruptible(&self) -> bool {
         match self {

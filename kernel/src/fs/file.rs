@@ -2,9 +2,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::file::{Status, device_number, mode, open};
+use cops_abi::{Errno, Priority};
 use cops_algorithms::dirent;
 use spin::Mutex;
 
@@ -397,6 +397,15 @@ impl File {
     pub fn pass_on(&self, waiting: Waiting, waiter: u32) {
         if let Some((queue, _)) = self.queue(waiting) {
             queue.pass_on(waiter);
+        }
+    }
+
+    /// How urgent it is that a program learns what a read of this file has put into `buffer`;
+    /// `None`: as urgent as the read.
+    pub fn priority_of_what_was_read(&self, buffer: &PinnedBuffer) -> Option<Priority> {
+        match &self.object {
+            Object::FileServer(server) => server.priority_of_request(buffer),
+            _ => None,
         }
     }
 

@@ -69,6 +69,11 @@ impl WaitQueue {
         Self { list: Mutex::new(List { waiters: WaitList::new(), watches: None }) }
     }
 
+    /// Whether no call waits.
+    pub fn is_empty(&self) -> bool {
+        self.list.lock().waiters.is_empty()
+    }
+
     /// Queues `waiter`, which attempts once more afterwards. Further calls have no effect while it
     /// is queued.
     pub fn insert(&self, waiter: Waiter) {

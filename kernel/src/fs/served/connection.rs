@@ -182,9 +182,12 @@ impl Connection {
         if let Some(forget) = forget {
             state.forgotten.push(forget);
         }
-        let must_wake = state.forgotten.len() == 1 || state.is_over();
+        let (is_first, is_over) = (state.forgotten.len() == 1, state.is_over());
         drop(state);
-        if must_wake {
+        if is_over {
+            // Each of them reads the end.
+            self.readers.wake_all();
+        } else if is_first {
             self.readers.wake_one();
         }
     }
@@ -312,6 +315,20 @@ impl FileServer {
     /// Reads a request; `None` if there is none, and the call has to wait.
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         self.0.fetch(buffer)
+    }
+
+    /// The priority of the request that was read into `buffer`, if another call waits for the next
+    /// request.
+    ///
+    /// The server need not be more urgent than what it is asked for, as long as something more
+    /// urgent would find a call that waits. The last one is as urgent as the server has made it.
+    pub fn priority_of_request(&self, buffer: &PinnedBuffer) -> Option<Priority> {
+        if self.0.readers.is_empty() || buffer.len() < Header::BYTES {
+            return None;
+        }
+        let mut bytes = [0; Header::BYTES];
+        buffer.read_at(0, &mut bytes);
+        Header::from_bytes(&bytes).map(|header| Priority::saturating(header.priority))
     }
 
     /// Writes a reply.

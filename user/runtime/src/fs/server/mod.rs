@@ -328,17 +328,15 @@ impl Server {
     /// Serves `files` until nothing uses the file system any more: it has been unmounted, and no
     /// file of it is open.
     ///
-    /// Requests are read at the most urgent priority, and handled at that of their callers.
+    /// Each request is handled at the priority of its caller. The process is as urgent as the
+    /// requests that the kernel has handed to it; it is most urgent if there are so many that the
+    /// next one could not be handed to it.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub async fn serve(self, files: impl FileSystem) -> IoResult<()> {
         let service = Arc::new(service::Service::new(self.fd, files));
-        let reading = task::spawn_join(service::read_requests(service), Priority::MOST_URGENT);
-        match reading.await {
-            Ok(result) => result,
-            Err(_) => Err(Errno::ECANCELED.into()),
-        }
+        service::serve(service).await
     }
 }
 

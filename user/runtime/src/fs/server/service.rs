@@ -224,11 +224,39 @@ impl<F: FileSystem> Service<F> {
     }
 }
 
+/// Number of coroutines that read requests. As long as one of them waits in the kernel, what the
+/// others have got makes this process as urgent as the requests are. So it can get several at a
+/// time from callers that are as urgent as each other.
+const READERS: usize = 16;
+
 /// Reads requests until there will be no more, and spawns a coroutine for each.
-pub(super) async fn read_requests<F: FileSystem>(
+pub(super) async fn serve<F: FileSystem>(service: Arc<Service<F>>) -> crate::io::Result<()> {
+    let mut readers = Vec::new();
+    for number in 0..READERS {
+        match Buffer::new() {
+            Ok(buffer) => {
+                let reader = read_requests(service.clone(), buffer);
+                readers.push(task::spawn_join(reader, Priority::MOST_URGENT));
+            }
+            Err(error) if number == 0 => return Err(error.into()),
+            // Fewer will do.
+            Err(_) => break,
+        }
+    }
+    let mut outcome = Ok(());
+    for reader in readers {
+        outcome = outcome.and(reader.await.unwrap_or(Err(Errno::ECANCELED.into())));
+    }
+    // What is still handled writes its replies first.
+    service.room.acquire(HANDLED_MAX).await.forget();
+    outcome
+}
+
+/// Reads requests until there will be no more, and spawns a coroutine for each.
+async fn read_requests<F: FileSystem>(
     service: Arc<Service<F>>,
+    mut buffer: Buffer,
 ) -> crate::io::Result<()> {
-    let mut buffer = Buffer::new()?;
     loop {
         // Before a request is read, so that the kernel gives the most urgent one then.
         service.room.acquire(1).await.forget();
@@ -243,11 +271,10 @@ pub(super) async fn read_requests<F: FileSystem>(
                 sleep(RETRY).await;
                 continue;
             }
-            count => count?,
+            count => count.inspect_err(|_| service.room.add_permits(1))?,
         };
         if count == 0 {
-            // What is still handled writes its replies first.
-            service.room.acquire(HANDLED_MAX - 1).await.forget();
+            service.room.add_permits(1);
             return Ok(());
         }
         let Some(asked) = Asked::parse(buffer.bytes(), count) else {
@@ -287,6 +314,8 @@ pub(super) async fn read_requests<F: FileSystem>(
             service.send(id, Err(Errno::ENOMEM)).await;
             service.room.add_permits(1);
         }
+        // Another one may have got a more urgent request.
+        task::yield_now().await;
     }
 }
 
