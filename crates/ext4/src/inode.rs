@@ -167,6 +167,14 @@ impl Inode {
     pub async fn store<D: BlockDevice>(&mut self, change: &mut Change<'_, D>) -> Result<()> {
         let core = change.core();
         let layout = &core.layout;
+        let (block, at) = layout.inode_place(self.number)?;
+        let is_stored = {
+            let before = change.block(block, Check::None).await?;
+            before.get(at..at + self.bytes.len()) == Some(&self.bytes[..])
+        };
+        if is_stored {
+            return Ok(());
+        }
         if layout.features.checksums() {
             let checksum = self.checksum(layout);
             put_u16(&mut self.bytes, CHECKSUM, checksum as u16);
@@ -174,14 +182,7 @@ impl Inode {
                 put_u16(&mut self.bytes, CHECKSUM_HIGH, (checksum >> 16) as u16);
             }
         }
-        let (block, at) = layout.inode_place(self.number)?;
-        let is_stored = {
-            let before = change.block(block, Check::None).await?;
-            before.get(at..at + self.bytes.len()) == Some(&self.bytes[..])
-        };
-        if !is_stored {
-            put_bytes(change.edit(block, Check::None).await?, at, &self.bytes);
-        }
+        put_bytes(change.edit(block, Check::None).await?, at, &self.bytes);
         Ok(())
     }
 
