@@ -61,6 +61,7 @@ errors! {
     EROFS = 30, "read-only file system";
     EMLINK = 31, "too many links";
     EPIPE = 32, "broken pipe";
+    EDOM = 33, "argument out of range";
     ERANGE = 34, "result too large";
     EDEADLK = 35, "it would wait for itself";
     ENAMETOOLONG = 36, "name too long";

@@ -307,6 +307,10 @@ pub mod socket_option {
     pub const KEEP_ALIVE: (usize, usize) = (1, 9);
     /// Closing waits until all is sent: never.
     pub const LINGER: (usize, usize) = (1, 13);
+    /// How long calls wait that receive or accept.
+    pub const RECEIVE_TIMEOUT: (usize, usize) = (1, 20);
+    /// How long calls wait that send or connect.
+    pub const SEND_TIMEOUT: (usize, usize) = (1, 21);
     /// Whether it listens.
     pub const LISTENS: (usize, usize) = (1, 30);
     /// The protocol.

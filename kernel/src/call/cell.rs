@@ -103,7 +103,7 @@ impl Call {
                 result
             }
             Ok(false) => None,
-            Err(error) => Some(Err(error.into())),
+            Err(error) => Some(self.operation.done().ok_or(error.into())),
         }
     }
 }

@@ -214,6 +214,11 @@ impl LongTransfer {
         if self.request.direction == Waiting::ToRead { 1 } else { 2 }
     }
 
+    /// The file and the direction.
+    pub fn file(&self) -> (&File, Waiting) {
+        (&self.request.file, self.request.direction)
+    }
+
     /// The number of bytes that have been moved, if there are any: the result of the call if it is
     /// cut short.
     pub fn done(&self) -> Option<usize> {

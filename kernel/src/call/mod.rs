@@ -29,6 +29,7 @@ mod child;
 mod epoll;
 mod file_lock;
 mod futex;
+mod limited;
 mod lock;
 mod long;
 mod operation;
@@ -43,6 +44,7 @@ pub use child::{ChildWait, INFORMATION_BYTES, USAGE_BYTES, usage_of};
 pub use epoll::EpollWait;
 pub use file_lock::{FileLockCall, LockAction, Part};
 pub use futex::FutexWait;
+use limited::Limited;
 pub use lock::LockWait;
 pub use long::{LongRequest, LongTransfer, PART_ENTRIES};
 pub use operation::{AddressOut, Operation};
@@ -114,14 +116,19 @@ pub fn submit(
         }
         return Submitted::Done(result);
     }
-    if let Delivery::Cpu { .. } = delivery
-        && let Some(error) = operation.error_instead_of_waiting()
-    {
-        return Submitted::Done(Err(error));
-    }
     // Back-pressure: the attempt has not consumed or changed anything that is not reported, so the
     // caller may just try again.
     let done = operation.done();
+    if let Delivery::Cpu { .. } = delivery {
+        match operation.timeout() {
+            Ok(None) => {}
+            Ok(Some(microseconds)) => match Limited::new(operation, microseconds) {
+                Ok(limited) => operation = Operation::Limited(limited),
+                Err(error) => return Submitted::Done(done.ok_or(error)),
+            },
+            Err(error) => return Submitted::Done(Err(error)),
+        }
+    }
     if let Err(error) = process.calls_in_flight.begin() {
         return Submitted::Done(done.ok_or(error));
     }
@@ -245,9 +252,8 @@ fn cancel_some(process: &Arc<Process>, first: usize) -> Option<usize> {
 /// Takes a call out of its cell for a signal; see [`process::Calls::interrupt`].
 fn interrupt(process: &Arc<Process>, handle: u64) -> Option<Option<u64>> {
     let call = cell::take_out_if(process, handle, Operation::is_interruptible).ok()??;
-    if let (Some(done), Delivery::Cpu { index }) = (call.operation.done(), call.delivery) {
-        // It is completed with what it has achieved.
-        process.end_waiting(index, encode(Ok(done)));
+    if let (Some(result), Delivery::Cpu { index }) = (call.operation.cut_short(), call.delivery) {
+        process.end_waiting(index, encode(result));
         discard(call);
         return None;
     }

@@ -20,6 +20,7 @@ use super::child::ChildWait;
 use super::epoll::EpollWait;
 use super::file_lock::FileLockCall;
 use super::futex::FutexWait;
+use super::limited::Limited;
 use super::lock::LockWait;
 use super::long::LongTransfer;
 use super::path::PathCall;
@@ -91,6 +92,8 @@ pub enum Operation {
     Turn { thread: usize },
     /// Read or write a file of a file system that a process serves.
     Served(Box<ServedTransfer>),
+    /// Another operation, on a socket with a timeout.
+    Limited(Box<Limited>),
 }
 
 const _: () = assert!(size_of::<Operation>() <= 48);
@@ -121,6 +124,7 @@ impl Operation {
             Operation::Epoll(_) => 11,
             Operation::Turn { .. } => 12,
             Operation::FileLock(_) => 14,
+            Operation::Limited(limited) => limited.number(),
         }
     }
 
@@ -137,6 +141,7 @@ impl Operation {
     pub fn done(&self) -> Option<usize> {
         match self {
             Operation::Long(transfer) => transfer.done(),
+            Operation::Limited(limited) => limited.done(),
             _ => None,
         }
     }
@@ -153,7 +158,17 @@ impl Operation {
     pub fn is_interruptible(&self) -> bool {
         match self {
             Operation::Long(transfer) => transfer.is_interruptible(),
+            Operation::Limited(limited) => limited.is_interruptible(),
             _ => true,
+        }
+    }
+
+    /// Its result if a signal ends it now; `None`: the handler of the signal determines whether it
+    /// fails or is made again. A call with a timeout is never made again: it would wait longer.
+    pub fn cut_short(&self) -> Option<CallResult> {
+        match (self.done(), self) {
+            (None, Operation::Limited(_)) => Some(Err(Errno::EINTR)),
+            (done, _) => done.map(Ok),
         }
     }
 
@@ -197,6 +212,7 @@ impl Operation {
             Operation::Epoll(wait) => wait.attempt(process),
             Operation::Turn { thread } => process.take_turn(*thread).then_some(Ok(0)),
             Operation::Served(transfer) => transfer.attempt(process.family),
+            Operation::Limited(limited) => limited.attempt(process),
         }
     }
 
@@ -228,6 +244,9 @@ impl Operation {
             Operation::Long(transfer) => return transfer.insert_waiter(process, waiter),
             Operation::Poll(call) => return call.insert_waiter(process, waiter),
             Operation::Epoll(wait) => return wait.insert_waiter(process, waiter),
+            Operation::Limited(limited) => {
+                return limited.with_timer(process, waiter)?.insert_waiter(process, waiter);
+            }
             Operation::WaitChild(_) => process.child_ended.insert(waiter),
             Operation::ReadConsole { read } => read.insert_waiter(process.party(), waiter),
             Operation::Disk(transfer) => transfer.insert_waiter(waiter),
@@ -260,6 +279,7 @@ impl Operation {
             Operation::Served(transfer) => transfer.is_unsent(),
             Operation::Disk(transfer) => transfer.is_without_waiter(),
             Operation::FileLock(call) => call.waits_for_another_event(),
+            Operation::Limited(limited) => limited.operation().waits_for_another_event(),
             _ => false,
         }
     }
@@ -275,6 +295,9 @@ impl Operation {
         }
         if let Operation::Long(transfer) = self {
             return transfer.remove_waiter(process, cell, must_pass_on);
+        }
+        if let Operation::Limited(limited) = self {
+            return limited.remove_waiter(process, cell, must_pass_on);
         }
         match (&*self, self.file()) {
             (Operation::WaitChild(_), _) => process.child_ended.remove(cell.number(), must_pass_on),
@@ -309,6 +332,9 @@ impl Operation {
         if let Operation::Long(transfer) = self {
             return transfer.reorder(process, cell, priority);
         }
+        if let Operation::Limited(limited) = self {
+            return limited.with_priority(priority).reorder(process, cell, priority);
+        }
         match (&*self, self.file()) {
             (Operation::WaitChild(_), _) => process.child_ended.pass_on(cell.number()),
             (Operation::ReadConsole { read }, _) => read.pass_on(cell.number()),
@@ -323,21 +349,39 @@ impl Operation {
         true
     }
 
-    /// The error of a synchronous call that would have to wait for a file in non-blocking mode.
-    /// `None`: it waits.
-    pub fn error_instead_of_waiting(&self) -> Option<Errno> {
-        let is_non_blocking = match (self, self.file()) {
-            (Operation::ReadConsole { read }, _) => read.is_non_blocking(),
-            (Operation::Receive(receive), _) if receive.is_non_blocking => true,
-            (Operation::Long(transfer), _) => transfer.is_non_blocking(),
-            (_, Some((file, _))) => file.is_non_blocking(),
-            _ => false,
+    /// The number of microseconds for which this call, which is synchronous and has to wait now,
+    /// waits at most. `Ok(None)`: there is no limit.
+    ///
+    /// # Errors
+    /// `EAGAIN` or `EINPROGRESS`: the call does not wait, because its file is in non-blocking mode,
+    /// or because of a flag of the call.
+    pub fn timeout(&self) -> Result<Option<u64>, Errno> {
+        let (file, waiting, is_non_blocking) = match (self, self.file()) {
+            (Operation::ReadConsole { read }, _) if read.is_non_blocking() => {
+                return Err(Errno::EAGAIN);
+            }
+            (Operation::Long(transfer), _) => {
+                let (file, waiting) = transfer.file();
+                (file, waiting, transfer.is_non_blocking())
+            }
+            (Operation::Receive(receive), Some((file, waiting))) => {
+                (file, waiting, receive.is_non_blocking || file.is_non_blocking())
+            }
+            (_, Some((file, waiting))) => (file, waiting, file.is_non_blocking()),
+            _ => return Ok(None),
         };
-        let error = match self {
+        if is_non_blocking {
+            return Err(self.error_of_no_wait());
+        }
+        Ok(file.timeouts().and_then(|timeouts| timeouts.get(waiting)))
+    }
+
+    /// The error of a call that would have to wait, and does not, or not any longer.
+    pub fn error_of_no_wait(&self) -> Errno {
+        match self {
             Operation::Connect { .. } => Errno::EINPROGRESS,
             _ => Errno::EAGAIN,
-        };
-        is_non_blocking.then_some(error)
+        }
     }
 
     /// The file and the direction that it waits for, if it waits for a file.
@@ -363,6 +407,7 @@ impl Operation {
             | Operation::Epoll(_)
             | Operation::Disk(_)
             | Operation::Served(_)
+            | Operation::Limited(_)
             | Operation::Turn { .. } => None,
         }
     }

@@ -21,7 +21,7 @@ use crate::disk::{Disk, DiskTransfer, Work, disk};
 use crate::drivers::console::{self, Channel};
 use crate::mm::PinnedBuffer;
 use crate::mm::quota::Family;
-use crate::net::{Datagrams, Socket};
+use crate::net::{Datagrams, Socket, Timeouts};
 use crate::sched::{WaitQueue, Waiter, Waiting};
 
 /// An open file: what `open`, `pipe2`, `socket` and so on make. All descriptors that are
@@ -165,6 +165,15 @@ impl File {
     /// Whether a synchronous call that would have to wait fails with `EAGAIN` instead.
     pub fn is_non_blocking(&self) -> bool {
         self.flags() & open::NON_BLOCKING != 0
+    }
+
+    /// How long synchronous calls wait, if it is a socket for which a program can set that.
+    pub fn timeouts(&self) -> Option<&Timeouts> {
+        match &self.object {
+            Object::Socket(socket) => Some(&socket.timeouts),
+            Object::Paired(paired) => Some(&paired.timeouts),
+            _ => None,
+        }
     }
 
     /// What `fstat` reports; `None` if the call has to wait.

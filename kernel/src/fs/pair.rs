@@ -8,12 +8,15 @@ use cops_abi::poll::event::{ERROR, HANG_UP, READ_HANG_UP, READABLE, WRITABLE};
 use super::pipe::{PipeReader, PipeWriter, pipe};
 use crate::mm::PinnedBuffer;
 use crate::mm::quota::Family;
+use crate::net::Timeouts;
 use crate::sched::{WaitQueue, Waiting};
 
 /// One end of the pair.
 pub struct Paired {
     reader: PipeReader,
     writer: PipeWriter,
+    /// How long synchronous calls wait.
+    pub timeouts: Timeouts,
 }
 
 /// Both ends; bytes on their way are charged to `family`.
@@ -22,7 +25,8 @@ pub struct Paired {
 /// `ENOMEM`.
 pub fn pair(family: Family) -> Result<[Paired; 2], Errno> {
     let (first, second) = (pipe(family)?, pipe(family)?);
-    Ok([Paired { reader: first.0, writer: second.1 }, Paired { reader: second.0, writer: first.1 }])
+    let end = |reader, writer| Paired { reader, writer, timeouts: Timeouts::none() };
+    Ok([end(first.0, second.1), end(second.0, first.1)])
 }
 
 impl Paired {

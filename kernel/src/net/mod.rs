@@ -6,8 +6,10 @@ mod datagrams;
 mod queues;
 mod service;
 mod socket;
+mod timeouts;
 
 pub use cops_net::Shutdown;
 pub use datagrams::Datagrams;
 pub use service::{stack, start, statistics};
 pub use socket::Socket;
+pub use timeouts::Timeouts;

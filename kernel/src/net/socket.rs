@@ -12,7 +12,7 @@ use cops_net::{Connection, Error, Listener, PortSearch, Shutdown, TcpBinding};
 use spin::RwLock;
 
 use super::queues::Queues;
-use super::stack;
+use super::{Timeouts, stack};
 use crate::mm::PinnedBuffer;
 use crate::sched::{WaitQueue, Waiting};
 
@@ -58,6 +58,8 @@ pub struct Socket {
     /// Changed only by `bind`, `listen` and `connect`; all other uses take the lock shared.
     state: RwLock<State>,
     queues: Queues,
+    /// How long synchronous calls wait.
+    pub timeouts: Timeouts,
 }
 
 impl Socket {
@@ -66,15 +68,17 @@ impl Socket {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn new(v6: bool) -> Result<Self, OutOfMemory> {
-        Self::in_state(v6, State::FRESH)
+        Self::in_state(v6, State::FRESH, Timeouts::none())
     }
 
-    fn accepted(connection: Connection) -> Result<Self, OutOfMemory> {
-        Self::in_state(connection.local_address().is_ipv6(), State::Connected(connection))
+    /// As on Linux, a connection inherits the timeouts of the listening socket.
+    fn accepted(&self, connection: Connection) -> Result<Self, OutOfMemory> {
+        let v6 = connection.local_address().is_ipv6();
+        Self::in_state(v6, State::Connected(connection), self.timeouts.copy())
     }
 
-    fn in_state(v6: bool, state: State) -> Result<Self, OutOfMemory> {
-        Ok(Self { v6, state: RwLock::new(state), queues: Queues::new()? })
+    fn in_state(v6: bool, state: State, timeouts: Timeouts) -> Result<Self, OutOfMemory> {
+        Ok(Self { v6, state: RwLock::new(state), queues: Queues::new()?, timeouts })
     }
 
     fn unspecified(&self) -> SocketAddr {
@@ -131,9 +135,7 @@ impl Socket {
             Ok(connection) => {
                 let remote = connection.remote_address();
                 connection.set_no_delay(true);
-                Some(
-                    Socket::accepted(connection).map(|socket| (socket, remote)).map_err(Into::into),
-                )
+                Some(self.accepted(connection).map(|socket| (socket, remote)).map_err(Into::into))
             }
             Err(Error::WouldBlock) => None,
             Err(error) => Some(Err(errno(error))),

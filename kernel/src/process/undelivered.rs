@@ -33,9 +33,9 @@ pub trait Calls: Sync {
     fn shrink(&self) -> bool;
 
     /// Takes the call of `process` with this handle out of its cell, so that no result of it comes.
-    /// `None` if it has completed, or completes with what it has achieved, or does not end for a
-    /// signal; otherwise, for a sleep, the ticks until when it would have
-    /// lasted.
+    /// `None` if it has completed, or completes with what it has achieved, or fails because its
+    /// socket has a timeout, or does not end for a signal; otherwise, for a sleep, the ticks until
+    /// when it would have lasted.
     fn interrupt(&self, process: &Arc<Process>, handle: u64) -> Option<Option<u64>>;
 
     /// Starts a call that nothing waits for and that completes at `deadline_ticks`:

@@ -1,4 +1,4 @@
-//! Calls on sockets that only Linux programs make: pairs, options.
+//! Calls on sockets that only Linux programs make: pairs, options, timeouts.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -15,9 +15,13 @@ use super::super::network::SOCKET_FLAGS;
 use crate::fs::{File, Object, pair};
 use crate::mm::{self, Access, PinnedBuffer};
 use crate::process::Process;
+use crate::sched::Waiting;
 
 /// Size of a number among the options.
 pub const NUMBER_BYTES: usize = 4;
+/// Size of `timeval`: seconds and microseconds, of eight bytes each.
+const TIMEVAL_BYTES: usize = 16;
+const MICROSECONDS_PER_SECOND: u64 = 1_000_000;
 /// The size of a socket's buffers, as the options report it.
 const BUFFER_BYTES: u32 = 4096;
 /// Interval of keep-alive probes, in microseconds: two hours, as on Linux.
@@ -86,7 +90,13 @@ pub fn set_option(process: &Process, args: &Arguments<'_>) -> CallResult {
     let mut bytes = [0; NUMBER_BYTES];
     process.space.copy_in(args.structure(3, NUMBER_BYTES)?, &mut bytes)?;
     let is_on = bytes != [0; NUMBER_BYTES];
-    match ((args.number(1), args.number(2)), &file.object) {
+    let option = (args.number(1), args.number(2));
+    if let Some(waiting) = direction_of_timeout(option) {
+        let microseconds = read_timeout(process, args)?;
+        file.timeouts().ok_or(Errno::ENOTSOCK)?.set(waiting, microseconds);
+        return Ok(0);
+    }
+    match (option, &file.object) {
         (option::NO_DELAY, Object::Socket(socket)) => socket.set_no_delay(is_on),
         (option::KEEP_ALIVE, Object::Socket(socket)) => {
             socket.set_keep_alive(is_on.then_some(KEEP_ALIVE_MICROSECONDS));
@@ -107,17 +117,69 @@ pub fn set_option(process: &Process, args: &Arguments<'_>) -> CallResult {
     Ok(0)
 }
 
+/// The direction of the calls that wait no longer than this option says.
+fn direction_of_timeout(option: (usize, usize)) -> Option<Waiting> {
+    match option {
+        option::RECEIVE_TIMEOUT => Some(Waiting::ToRead),
+        option::SEND_TIMEOUT => Some(Waiting::ToWrite),
+        _ => None,
+    }
+}
+
+/// The microseconds of the `timeval` that `setsockopt` is given; `None`: without a limit. As on
+/// Linux, a negative time is over at once.
+fn read_timeout(process: &Process, args: &Arguments<'_>) -> Result<Option<u64>, Errno> {
+    if args.number(4) < TIMEVAL_BYTES {
+        return Err(Errno::EINVAL);
+    }
+    let mut words = [[0; 8]; TIMEVAL_BYTES / 8];
+    process.space.copy_in(args.structure(3, TIMEVAL_BYTES)?, words.as_flattened_mut())?;
+    let [seconds, microseconds] = words.map(u64::from_le_bytes);
+    if microseconds >= MICROSECONDS_PER_SECOND {
+        return Err(Errno::EDOM);
+    }
+    if (seconds as i64) < 0 {
+        return Ok(Some(0));
+    }
+    let whole = seconds.checked_mul(MICROSECONDS_PER_SECOND);
+    let all = whole.and_then(|whole| whole.checked_add(microseconds));
+    Ok(all.filter(|&all| all != 0))
+}
+
 /// `getsockopt(fd, level, name, *mut value, *mut u32 length)`.
 pub fn option(process: &Process, args: &Arguments<'_>) -> CallResult {
     let file = socket(args)?;
     let mut length = [0; NUMBER_BYTES];
     process.space.copy_in(args.structure(4, NUMBER_BYTES)?, &mut length)?;
     let length = u32::from_le_bytes(length) as usize;
+    let option = (args.number(1), args.number(2));
+    let mut value = [0; TIMEVAL_BYTES];
+    let bytes = if let Some(waiting) = direction_of_timeout(option) {
+        let timeout = file.timeouts().and_then(|timeouts| timeouts.get(waiting)).unwrap_or(0);
+        let (seconds, rest) =
+            (timeout / MICROSECONDS_PER_SECOND, timeout % MICROSECONDS_PER_SECOND);
+        value[..8].copy_from_slice(&seconds.to_le_bytes());
+        value[8..].copy_from_slice(&rest.to_le_bytes());
+        TIMEVAL_BYTES
+    } else {
+        value[..NUMBER_BYTES].copy_from_slice(&number_option(&file, option)?.to_le_bytes());
+        NUMBER_BYTES
+    };
+    // All of it, or what there is room for.
+    let stored = length.min(bytes);
+    process.space.copy_out(args.structure(3, stored)?, &value[..stored])?;
+    let place = args.structure(4, NUMBER_BYTES)?;
+    process.space.copy_out(place, &(stored as u32).to_le_bytes())?;
+    Ok(0)
+}
+
+/// The value of an option that is a number.
+fn number_option(file: &File, option: (usize, usize)) -> Result<u32, Errno> {
     let tcp = match &file.object {
         Object::Socket(socket) => Some(socket),
         _ => None,
     };
-    let value = match (args.number(1), args.number(2)) {
+    Ok(match option {
         option::ERROR => tcp.and_then(|socket| socket.take_error()).map_or(0, |error| error as u32),
         option::TYPE => SOCK_STREAM as u32,
         option::DOMAIN => match tcp {
@@ -131,11 +193,5 @@ pub fn option(process: &Process, args: &Arguments<'_>) -> CallResult {
         option::REUSE_ADDRESS | option::LINGER | option::ONLY_IPV6 => 0,
         option::NO_DELAY if tcp.is_some() => 1,
         _ => return Err(Errno::ENOPROTOOPT),
-    };
-    // A number, or what there is room for of it.
-    let stored = length.min(NUMBER_BYTES);
-    process.space.copy_out(args.structure(3, stored)?, &value.to_le_bytes()[..stored])?;
-    let place = args.structure(4, NUMBER_BYTES)?;
-    process.space.copy_out(place, &(stored as u32).to_le_bytes())?;
-    Ok(0)
+    })
 }

@@ -57,7 +57,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 42] = [
+const TESTS: [Test; 43] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -128,6 +128,15 @@ const TESTS: [Test; 42] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "timers are in order",
+        message: "",
+    },
+    Test {
+        name: "timeouts: SO_RCVTIMEO and SO_SNDTIMEO of pairs and TCP",
+        program: "timeouts",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "timeouts are in order",
         message: "",
     },
     Test {
