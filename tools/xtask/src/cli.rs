@@ -148,10 +148,10 @@ impl Personality {
     Examples:\n  \
     ./cops exec /bin/hello a b\n  \
     ./cops exec --smp 1 --timeout 10 /bin/fault; echo $?\n  \
-    ./cops exec --add ./data /bin/cat /file-in-data\n  \
+    ./cops exec --add ./data /bin/copy /file-in-data\n  \
     ./cops exec --add ./programs --personality linux /program\n  \
-    echo text | ./cops exec --interactive /bin/cat\n  \
-    truncate -s 64M disk && ./cops exec --disk disk /bin/cat /dev/vda > copy"
+    echo text | ./cops exec --interactive /bin/copy\n  \
+    truncate -s 64M disk && ./cops exec --disk disk /bin/copy /dev/vda > content"
 )]
 pub struct Exec {
     /// Add the files of this folder to the root image (repeatable; later ones win)

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::exec::{cops_exec_within, status};
 use super::{Case, Context};
+use crate::build::{Program, read};
 use crate::busybox;
 use crate::debian::first_line;
 use crate::error::{Because, Outcome};
@@ -99,9 +100,13 @@ const TESTS: [Test; 4] = [
     },
 ];
 
+/// The name of the check that `./cops shell` has busybox's applets.
+const HIDDEN: &str = "busybox: of its applets, only ps and top are programs of COPS";
+
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let chosen: Vec<&Test> = TESTS.iter().filter(|test| context.is_chosen(test.name)).collect();
-    if chosen.is_empty() {
+    let checks_hidden = context.is_chosen(HIDDEN);
+    if chosen.is_empty() && !checks_hidden {
         return Ok(Vec::new());
     }
     let program = match busybox::ensure(context.workspace, Progress::Lines) {
@@ -111,7 +116,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             return Ok(Vec::new());
         }
     };
-    context.prepared()?;
+    let prepared = context.prepared()?;
     let scripts = context.workspace.root.join("user/busybox");
     let folder = gather(context, &program, &scripts)?;
     let under_linux = if chosen.iter().any(|test| matches!(test.prints, Prints::AsUnderLinux)) {
@@ -121,6 +126,12 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     };
     let folder = folder.to_string_lossy();
     let mut cases = Vec::new();
+    if checks_hidden {
+        let bytes = read(&program)?;
+        let hidden = hidden_applets(&busybox::applets(&bytes), &prepared.guest.programs);
+        let wrong = (hidden != ["ps", "top"]).then(|| format!("they are {hidden:?}"));
+        cases.push(Case::judged(HIDDEN, wrong.as_slice()));
+    }
     for test in chosen {
         let expected = match test.prints {
             Prints::This(text) => text,
@@ -135,6 +146,13 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         }
     }
     Ok(cases)
+}
+
+/// The applets for which the image of `./cops shell` has no link, because a program of COPS has the
+/// name.
+fn hidden_applets<'a>(applets: &[String], programs: &'a [Program]) -> Vec<&'a str> {
+    let names = programs.iter().map(|program| program.name.as_str());
+    names.filter(|&name| applets.iter().any(|applet| applet == name)).collect()
 }
 
 fn judge(result: &Captured, expected: &str) -> Vec<String> {

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use super::{Case, Context, cops, step};
+use crate::busybox;
 use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
 
@@ -41,13 +42,29 @@ use Step::{See, SeeWithin, Type};
 
 /// Name, arguments of `./cops shell`, and what is typed and printed. Each session begins at the
 /// first prompt and ends with `exit 7`, which must be its status.
-const SESSIONS: [(&str, &[&str], &[Step]); 14] = [
+type Described = (&'static str, &'static [&'static str], &'static [Step]);
+
+/// A session of a shell that has busybox.
+const WITH_BUSYBOX: Described = (
+    "cat and ls are those of busybox, ps is that of COPS",
+    &[],
+    &[
+        Type("ls -d /bin | cat -n\n"),
+        See("\n     1\t/bin\n$ "),
+        Type("ps\n"),
+        See("POLLS"),
+        See("bin/ps\n$ "),
+    ],
+);
+
+/// The sessions of a shell with or without busybox.
+const SESSIONS: [Described; 14] = [
     (
         "a program reads exactly what is typed",
         &[],
         &[
-            Type("cat\n/bin/cat\n"),
-            See("cat\n/bin/cat\n/bin/cat\n"),
+            Type("copy\n/bin/copy\n"),
+            See("copy\n/bin/copy\n/bin/copy\n"),
             Type("second line\n"),
             See("second line\nsecond line\n"),
             Type(CONTROL_D),
@@ -66,7 +83,7 @@ const SESSIONS: [(&str, &[&str], &[Step]); 14] = [
             See(PROMPT),
             Type("echo wrong\x03"),
             See("^C\n$ "),
-            Type("cat\naxb\x7f\x7fc\n"),
+            Type("copy\naxb\x7f\x7fc\n"),
             See("\nac\n"),
             Type(CONTROL_D),
             See(PROMPT),
@@ -90,8 +107,8 @@ const SESSIONS: [(&str, &[&str], &[Step]); 14] = [
         "Ctrl-C ends the foreground, whatever it does",
         &["--smp", "2"],
         &[
-            Type("cat\n"),
-            See("cat\n"),
+            Type("copy\n"),
+            See("copy\n"),
             Type(CONTROL_C),
             See("^C\n$ "),
             Type("hostile spin\n"),
@@ -128,17 +145,17 @@ const SESSIONS: [(&str, &[&str], &[Step]); 14] = [
             Type("wait\n"),
             See("[1] ended: hello one two (exit code 0)\n$ "),
             // A program in the background that reads is stopped until it is in the foreground.
-            Type("cat &\n"),
+            Type("copy &\n"),
             See("[1] 3\n"),
-            Type("wait; echo not for cat\n"),
-            See("\nnot for cat\n"),
-            See("[1] stopped: cat\n$ "),
+            Type("wait; echo not for copy\n"),
+            See("\nnot for copy\n"),
+            See("[1] stopped: copy\n$ "),
             Type("jobs\n"),
-            See("[1] 3 cat (stopped)\n$ "),
+            See("[1] 3 copy (stopped)\n$ "),
             Type("fg\n"),
-            See("fg\ncat\n"),
-            Type("for cat\n"),
-            See("for cat\nfor cat\n"),
+            See("fg\ncopy\n"),
+            Type("for copy\n"),
+            See("for copy\nfor copy\n"),
             Type(CONTROL_D),
             See(PROMPT),
             Type("fault &\n"),
@@ -209,18 +226,18 @@ const SESSIONS: [(&str, &[&str], &[Step]); 14] = [
         "Ctrl-Z stops the foreground, bg and fg make it go on",
         &["--smp", "2"],
         &[
-            Type("cat\none\n"),
+            Type("copy\none\n"),
             See("one\none\n"),
             Type(CONTROL_Z),
-            See("^Z\n[1] stopped: cat\n$ "),
+            See("^Z\n[1] stopped: copy\n$ "),
             Type("echo $?; jobs\n"),
-            See("\n148\n[1] 2 cat (stopped)\n$ "),
+            See("\n148\n[1] 2 copy (stopped)\n$ "),
             Type("fg\n"),
-            See("fg\ncat\n"),
+            See("fg\ncopy\n"),
             Type("two\n"),
             See("two\ntwo\n"),
             Type(CONTROL_Z),
-            See("[1] stopped: cat\n$ "),
+            See("[1] stopped: copy\n$ "),
             Type("hostile spin\n"),
             See("spin\n"),
             Type(CONTROL_Z),
@@ -228,38 +245,38 @@ const SESSIONS: [(&str, &[&str], &[Step]); 14] = [
             Type("bg %2\n"),
             See("bg %2\n[2] hostile spin\n$ "),
             Type("jobs\n"),
-            See("[1] 2 cat (stopped)\n[2] 3 hostile spin\n$ "),
+            See("[1] 2 copy (stopped)\n[2] 3 hostile spin\n$ "),
             Type("fg %2\n"),
             See("fg %2\nhostile spin\n"),
             Type(CONTROL_C),
             See("^C\n$ "),
             Type("kill %1\nwait\n"),
-            See("[1] ended: cat (killed by signal 15)\n$ "),
+            See("[1] ended: copy (killed by signal 15)\n$ "),
         ],
     ),
     (
         "pipelines, their groups, and their status",
         &["--smp", "2"],
         &[
-            Type("echo a b | cat | cat\n"),
-            See("| cat\na b\n$ "),
-            Type("cat | cat | cat\nthrough\n"),
+            Type("echo a b | copy | copy\n"),
+            See("| copy\na b\n$ "),
+            Type("copy | copy | copy\nthrough\n"),
             See("through\nthrough\n"),
             Type(CONTROL_D),
             See(PROMPT),
             // All of a pipeline is stopped, goes on, and ends.
-            Type("cat | cat\n"),
-            See("cat | cat\n"),
+            Type("copy | copy\n"),
+            See("copy | copy\n"),
             Type(CONTROL_Z),
-            See("stopped: cat | cat\n$ "),
+            See("stopped: copy | copy\n$ "),
             // What is typed before `fg` has said what it does is echoed before that too.
             Type("fg\n"),
-            See("fg\ncat | cat\n"),
+            See("fg\ncopy | copy\n"),
             Type("again\n"),
             See("again\nagain\n"),
             Type(CONTROL_C),
             See("^C\n$ "),
-            Type("jobs; fault | cat; echo $?; cat </etc/none | fault; echo $?\n"),
+            Type("jobs; fault | copy; echo $?; copy </etc/none | fault; echo $?\n"),
             See("\n0\n"),
             See("139\n$ "),
             Type("hello | true; echo status $?\n"),
@@ -270,17 +287,17 @@ const SESSIONS: [(&str, &[&str], &[Step]); 14] = [
         "redirections, directories, variables, quotes",
         &[],
         &[
-            Type("echo 'one  two' > /tmp/a; echo three >> /tmp/a; cat /tmp/a\n"),
-            See("cat /tmp/a\none  two\nthree\n$ "),
-            Type("cat < /tmp/a | cat > /tmp/b; cat /tmp/b\n"),
-            See("cat /tmp/b\none  two\nthree\n$ "),
-            Type("cat /none 2> /tmp/c; echo $?; cat /tmp/c\n"),
+            Type("echo 'one  two' > /tmp/a; echo three >> /tmp/a; copy /tmp/a\n"),
+            See("copy /tmp/a\none  two\nthree\n$ "),
+            Type("copy < /tmp/a | copy > /tmp/b; copy /tmp/b\n"),
+            See("copy /tmp/b\none  two\nthree\n$ "),
+            Type("copy /none 2> /tmp/c; echo $?; copy /tmp/c\n"),
             See("\n1\nerror: no such file"),
             See(PROMPT),
-            Type("cat /none > /tmp/d 2>&1; cat /tmp/d\n"),
-            See("cat /tmp/d\nerror: no such file"),
+            Type("copy /none > /tmp/d 2>&1; copy /tmp/d\n"),
+            See("copy /tmp/d\nerror: no such file"),
             See(PROMPT),
-            Type("cd /tmp; pwd; cat a | cat\n"),
+            Type("cd /tmp; pwd; copy a | copy\n"),
             See("\n/tmp\none  two\nthree\n$ "),
             Type("A='x  y'; echo \"$A\" $A '$A' \\$A\n"),
             See("\nx  y x y $A $A\n$ "),
@@ -305,7 +322,7 @@ const SESSIONS: [(&str, &[&str], &[Step]); 14] = [
             Type("hello && fault; echo $?; false; echo $?\n"),
             See("arguments\n139\n1\n$ "),
             // Ctrl-C ends the whole line, and the shell lives on.
-            Type("cat; echo not this\n"),
+            Type("copy; echo not this\n"),
             See("this\n"),
             Type(CONTROL_C),
             See("^C\n$ "),
@@ -331,7 +348,7 @@ const SESSIONS: [(&str, &[&str], &[Step]); 14] = [
             See("\nagain\n$ "),
             Type("hel\tlo\x01\x0bhell\t\n"),
             See("\nhello from COPS, 0 arguments\n$ "),
-            Type("ls /bi\t| cat\n"),
+            Type("ls /bi\t| copy\n"),
             See("\nusertests\n"),
             See(PROMPT),
         ],
@@ -342,15 +359,15 @@ const SESSIONS: [(&str, &[&str], &[Step]); 14] = [
         &[
             Type("shell\n"),
             See("COPS shell; try `help`.\n$ "),
-            Type("cat\n"),
-            See("cat\n"),
+            Type("copy\n"),
+            See("copy\n"),
             Type("inner\n"),
             See("inner\ninner\n"),
             Type(CONTROL_C),
             See("^C\n$ "),
             Type("exit 3\n"),
             See("exit 3\n$ "),
-            Type("cat\nouter\n"),
+            Type("copy\nouter\n"),
             See("outer\nouter\n"),
             Type(CONTROL_D),
             See(PROMPT),
@@ -362,9 +379,12 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     // Built once here, with visible progress.
     context.prepared()?;
     let mut cases = Vec::new();
-    for (name, arguments, steps) in
-        SESSIONS.into_iter().filter(|(name, ..)| context.is_chosen(name))
-    {
+    let has_busybox = busybox::for_shell(context.workspace).is_some();
+    if !has_busybox {
+        context.note("the shell has no busybox, and is tested without it");
+    }
+    let sessions = SESSIONS.into_iter().chain(has_busybox.then_some(WITH_BUSYBOX));
+    for (name, arguments, steps) in sessions.filter(|(name, ..)| context.is_chosen(name)) {
         let mut step = step(name);
         let mut session = Session::start(arguments)?;
         let result = session.play(steps, |what| step.detail(what));

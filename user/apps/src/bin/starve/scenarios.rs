@@ -276,7 +276,7 @@ async fn children() {
     if let Ok(mut child) = process::spawn("/bin/starve", &["--one", "none", "1"]) {
         let _ = timeout(MOMENT, child.wait()).await;
     }
-    if let Ok(mut child) = process::spawn("/bin/cat", &[""; 0]) {
+    if let Ok(mut child) = process::spawn("/bin/copy", &[""; 0]) {
         let _ = child.kill();
         let _ = timeout(MOMENT, child.wait()).await;
     }

@@ -1,4 +1,4 @@
-//! Writes files, or standard input, to standard output: `cat [FILE]...`.
+//! Copies files, or standard input, to standard output: `copy [FILE]...`.
 #![no_std]
 #![no_main]
 
