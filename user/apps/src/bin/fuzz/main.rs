@@ -1,7 +1,7 @@
 //! A fuzzer of system calls.
 //!
 //! ```text
-//! fuzz calls=N [seed=S] [first=ROUND]
+//! fuzz calls=N [seed=S] [first=ROUND] [linux=PROGRAM]
 //! ```
 //!
 //! [`supervisor`] starts children in rounds, kills some of them during their run, and checks after
@@ -10,7 +10,8 @@
 //! ([`arguments`]) or arbitrary arguments, while it overwrites the pages that it shares with the
 //! kernel. All choices of a child follow from the seed, which is printed; on one hart under
 //! `-icount` the whole run does. `first=ROUND` begins with a later round, to repeat one that
-//! failed.
+//! failed. With `linux=PROGRAM` ([`linux`]), a Linux program makes the calls of each round, and
+//! starts children for that.
 //!
 //! Children do not connect to addresses outside of the machine. They do send signals to process 1
 //! and to the supervisor, which the kernel must reject.
@@ -26,6 +27,7 @@ mod garbage;
 #[path = "../usertests/holdings.rs"]
 mod holdings;
 mod kernel;
+mod linux;
 mod memory;
 #[path = "../hostile/pages.rs"]
 mod pages;
@@ -64,9 +66,9 @@ async fn main(arguments: Arguments) -> ExitCode {
         [first, ..] if !first.contains('=') => ExitCode(3),
         [] => ExitCode(3),
         options => match supervisor::Options::parse(options) {
-            Some(options) => supervisor::run(&options).await,
+            Some(options) => supervisor::run(options).await,
             None => {
-                println!("usage: fuzz calls=N [seed=S] [first=ROUND]");
+                println!("usage: fuzz calls=N [seed=S] [first=ROUND] [linux=PROGRAM]");
                 ExitCode(2)
             }
         },

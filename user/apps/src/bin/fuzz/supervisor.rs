@@ -2,6 +2,7 @@
 
 use alloc::ffi::CString;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use cops::abi::file::at;
@@ -11,12 +12,13 @@ use cops::memory::{Statistics, statistics};
 use cops::process::{self, Child, ExitCode};
 use cops::task::{self, Priority};
 use cops::time::{Duration, Instant, sleep, timeout};
-use cops::{inspect, println, trace};
+use cops::{inspect, print, println, trace};
 
 use crate::child::Habits;
 use crate::garbage::Garbage;
 use crate::holdings::Holdings;
 use crate::kernel::call;
+use crate::linux::{self, Results};
 use crate::{CHILD, PROGRAM};
 
 /// Number of children in a round.
@@ -38,18 +40,19 @@ pub struct Options {
     calls: u64,
     seed: u64,
     first: u64,
+    /// The Linux program that makes the calls; none: this program does.
+    linux: Option<String>,
 }
 
 impl Options {
     pub fn parse(words: &[&str]) -> Option<Self> {
-        let mut options = Self { calls: 100_000, seed: 1, first: 0 };
+        let mut options = Self { calls: 100_000, seed: 1, first: 0, linux: None };
         for word in words {
-            let (name, value) = word.split_once('=')?;
-            let value = value.parse().ok()?;
-            match name {
-                "calls" => options.calls = value,
-                "seed" => options.seed = value,
-                "first" => options.first = value,
+            match word.split_once('=')? {
+                ("calls", value) => options.calls = value.parse().ok()?,
+                ("seed", value) => options.seed = value.parse().ok()?,
+                ("first", value) => options.first = value.parse().ok()?,
+                ("linux", program) => options.linux = Some(program.into()),
                 _ => return None,
             }
         }
@@ -58,7 +61,7 @@ impl Options {
 }
 
 /// The reason why the run ends.
-type Fault = alloc::string::String;
+type Fault = String;
 
 /// Totals so far.
 #[derive(Default)]
@@ -68,25 +71,29 @@ struct Sum {
     started: u64,
     killed: u64,
     faulted: u64,
+    /// What Linux programs have reported.
+    linux: Results,
 }
 
 /// Runs all rounds. The supervisor is more urgent than its children.
-pub async fn run(options: &Options) -> ExitCode {
-    let (calls, seed, first) = (options.calls, options.seed, options.first);
-    println!("# fuzz: calls={calls} seed={seed} first={first}");
+pub async fn run(options: Options) -> ExitCode {
+    let seed = options.seed;
+    println!("# fuzz: calls={} seed={seed} first={}", options.calls, options.first);
     let rounds = task::spawn_join(
         async move {
             let mut sum = Sum::default();
-            let outcome = all_rounds(calls, seed, first, &mut sum).await;
+            let outcome = all_rounds(&options, &mut sum).await;
             (sum, outcome)
         },
         Priority::MOST_URGENT,
     );
     let Ok((sum, outcome)) = rounds.await else { return ExitCode::FAILURE };
-    println!(
+    print!(
         "fuzz: seed={seed} rounds={} calls={} processes={} killed={} faulted={}",
         sum.rounds, sum.calls, sum.started, sum.killed, sum.faulted
     );
+    print_linux(&sum.linux);
+    println!();
     match outcome {
         Ok(()) => {
             println!("fuzz: nothing wrong");
@@ -99,25 +106,40 @@ pub async fn run(options: &Options) -> ExitCode {
     }
 }
 
-async fn all_rounds(calls: u64, seed: u64, first: u64, sum: &mut Sum) -> Result<(), Fault> {
+/// What Linux programs have reported, without what other values of the line say.
+fn print_linux(results: &Results) {
+    let (reached, known) = results.reached();
+    if known == 0 {
+        return;
+    }
+    print!(" reached={reached} known={known}");
+    for (name, value) in results.all() {
+        if !matches!(name, "calls" | "processes" | "killed") {
+            print!(" {name}={value}");
+        }
+    }
+}
+
+async fn all_rounds(options: &Options, sum: &mut Sum) -> Result<(), Fault> {
+    let (seed, mut round) = (options.seed, options.first);
     // Once before the first measurement, because the kernel keeps some of what it allocates on
     // first use.
-    let mut nap = start(&[crate::NAP, "0"])?;
+    let program = options.linux.as_deref().unwrap_or(PROGRAM);
+    let mut nap = start(program, &[crate::NAP, "0"])?;
     wait(&mut nap).await?;
-    let mut round = first;
-    while sum.calls < calls {
+    while sum.calls < options.calls {
         println!("# round {round}, {} calls made", sum.calls);
-        self::round(seed, round, sum)
+        self::round(options, round, sum)
             .await
             .map_err(|fault| format!("round {round} of seed {seed}: {fault}"))?;
         sum.rounds += 1;
         round += 1;
     }
-    Ok(())
+    sum.linux.check_reached()
 }
 
-fn start(arguments: &[&str]) -> Result<Child, Fault> {
-    process::spawn_below(PROGRAM, arguments, Some(Priority::saturating(CEILING)))
+fn start(program: &str, arguments: &[&str]) -> Result<Child, Fault> {
+    process::spawn_below(program, arguments, Some(Priority::saturating(CEILING)))
         .map_err(|error| format!("cannot start a process: {error}"))
 }
 
@@ -144,14 +166,39 @@ struct Running {
     until: u64,
 }
 
-async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
+async fn round(options: &Options, round: u64, sum: &mut Sum) -> Result<(), Fault> {
     let mut garbage =
-        Garbage::new((seed ^ round << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round);
+        Garbage::new((options.seed ^ round << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round);
     // The first numbers of a generator with few bits set in its seed are small.
     for _ in 0..8 {
         garbage.next();
     }
     let before = Holdings::now().map_err(|error| format!("{error}"))?;
+    match &options.linux {
+        Some(program) => run_linux(program, garbage.next(), sum).await?,
+        None => run_children(&mut garbage, sum).await?,
+    }
+    end_copies().await?;
+    empty_directory("/tmp")?;
+    // Any process may switch tracing on.
+    let _ = trace::switch(false);
+    wait_until_free(&before).await
+}
+
+/// The calls of a round, by Linux programs.
+async fn run_linux(program: &str, seed: u64, sum: &mut Sum) -> Result<(), Fault> {
+    let calls = CALLS_EACH * CHILDREN as u64;
+    let ceiling = Priority::saturating(CEILING);
+    linux::make_calls(program, ceiling, seed, calls, &mut sum.linux).await?;
+    sum.calls = sum.linux.get("calls");
+    sum.started = sum.linux.get("processes");
+    sum.killed = sum.linux.get("killed");
+    sum.faulted = sum.linux.get("faulted");
+    Ok(())
+}
+
+/// The calls of a round, by children that are this program.
+async fn run_children(garbage: &mut Garbage, sum: &mut Sum) -> Result<(), Fault> {
     let calls_before = now()?.system_calls;
     let mut running = Vec::new();
     for _ in 0..CHILDREN {
@@ -171,7 +218,7 @@ async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
             format!("{habits}"),
         ];
         let [seed, calls, cpus, habits] = &words;
-        let child = start(&[CHILD, seed, calls, cpus, habits])?;
+        let child = start(PROGRAM, &[CHILD, seed, calls, cpus, habits])?;
         let until = match garbage.below(2) {
             0 => garbage.below(CALLS_EACH * CHILDREN as u64),
             _ => u64::MAX,
@@ -179,12 +226,7 @@ async fn round(seed: u64, round: u64, sum: &mut Sum) -> Result<(), Fault> {
         running.push(Running { child, until });
         sum.started += 1;
     }
-    follow(running, calls_before, sum).await?;
-    end_copies().await?;
-    empty_directory("/tmp")?;
-    // Any process may switch tracing on.
-    let _ = trace::switch(false);
-    wait_until_free(&before).await
+    follow(running, calls_before, sum).await
 }
 
 /// Ends the processes that children have made by copying themselves, and those that these make
@@ -292,7 +334,7 @@ async fn wait_until_free(before: &Holdings) -> Result<(), Fault> {
 }
 
 /// A short description of a kernel coroutine.
-fn coroutine(one: &inspect::CoroutineRecord) -> alloc::string::String {
+fn coroutine(one: &inspect::CoroutineRecord) -> String {
     let (name, state) = (inspect::text(&one.name), inspect::state::name(one.state));
     format!("{name} {:#x} {state} at {} on {}", one.coroutine, one.priority, one.worker)
 }
