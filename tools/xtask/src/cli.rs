@@ -496,9 +496,13 @@ impl Test {
     Examples:\n  \
     ./cops fuzz\n  \
     ./cops fuzz --smp 1 --seed 7 --calls 1000000\n  \
+    ./cops fuzz --linux --calls 200000\n  \
     ./cops fuzz --calls 10000000 --json docs/results/fuzz.json"
 )]
 pub struct Fuzz {
+    /// Let Linux programs make Linux's calls, instead of native programs theirs
+    #[arg(long)]
+    pub linux: bool,
     /// Number of system calls to make
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub calls: u64,

@@ -1,16 +1,19 @@
 //! `./cops fuzz`: `/bin/fuzz` makes system calls with nearly valid or arbitrary arguments in a
-//! fresh system.
+//! fresh system. With `--linux` it lets a Linux program make them, `user/linux/fuzz.c`.
 //!
 //! One hart runs under `-icount`, so that the whole run follows from the seed. The machine has no
 //! access to a network outside of it.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
 use super::Prepared;
+use crate::build::linux::compile;
 use crate::cli::{Fuzz, Machine as MachineOptions};
 use crate::error::{Because, Outcome};
+use crate::packages;
 use crate::process::last_lines;
 use crate::qemu::command::Network;
 use crate::qemu::console::{Ending, Sink, follow_while_it_writes};
@@ -36,13 +39,28 @@ pub struct Campaign {
     /// The first round.
     pub first: u64,
     pub harts: u32,
+    /// The folder with the Linux program that makes the calls. `None`: `/bin/fuzz` makes them.
+    pub linux: Option<PathBuf>,
+}
+
+/// The Linux program, in `user/linux` and in the root image.
+const LINUX: &str = "fuzz";
+
+/// Builds the Linux program; returns the folder that has it, and nothing else.
+pub fn build_linux(workspace: &Workspace, step: &mut Step) -> Outcome<PathBuf> {
+    packages::ensure(&[packages::LINUX_GCC], Progress::Lines)?;
+    let folder = workspace.target.join("linux-fuzz");
+    std::fs::create_dir_all(&folder).because(|| format!("cannot make {}", folder.display()))?;
+    compile(workspace, LINUX, &folder, step)?;
+    Ok(folder)
 }
 
 /// The result.
 #[derive(Debug)]
 pub struct Outcomes {
     /// The values of the program's summary: `seed`, `rounds`, `calls`, `processes`, `killed`,
-    /// `faulted`.
+    /// `faulted`; of a Linux program also the number of different calls that were `reached` and
+    /// `known`, and how often each error was the result.
     pub summary: Vec<(String, u64)>,
     /// Why it failed, with the end of the console's output.
     pub wrong: Option<String>,
@@ -58,13 +76,15 @@ pub fn campaign(
     wanted: &Campaign,
     progress: impl FnMut(&str),
 ) -> Outcome<Outcomes> {
-    let argv = [
+    let mut argv = vec![
         "/bin/fuzz".to_owned(),
         format!("calls={}", wanted.calls),
         format!("seed={}", wanted.seed),
         format!("first={}", wanted.first),
     ];
-    let mut boot = prepared.boot(&machine(wanted.harts), &argv, &[])?;
+    argv.extend(wanted.linux.iter().map(|_| format!("linux=/{LINUX}")));
+    let added = wanted.linux.as_slice();
+    let mut boot = prepared.boot(&machine(wanted.harts), &argv, added)?;
     boot.network = Network::Isolated;
     if wanted.harts == 1 {
         boot.make_repeatable();
@@ -125,19 +145,30 @@ impl<F: FnMut(&str)> Sink for Console<F> {
 /// Boots several times, each time with another seed, until all calls are made.
 pub fn run(workspace: &Workspace, options: &Fuzz) -> Outcome<u8> {
     let prepared = Prepared::new(workspace, Progress::Lines)?;
+    let linux = match options.linux {
+        true => {
+            let mut step = Step::begin(Progress::Lines, "program for Linux");
+            let folder = build_linux(workspace, &mut step)?;
+            step.done();
+            Some(folder)
+        }
+        false => None,
+    };
     let begin = Instant::now();
     let (mut left, mut seed) = (options.calls, options.seed);
     let mut rows = Vec::new();
     let mut status = 0;
     while left > 0 && status == 0 {
         let calls = left.min(options.calls_per_boot);
-        let wanted = Campaign { calls, seed, first: options.first, harts: options.smp };
+        let (first, harts) = (options.first, options.smp);
+        let wanted = Campaign { calls, seed, first, harts, linux: linux.clone() };
         println!("seed {seed}: {calls} calls on {} harts", options.smp);
         let started = Instant::now();
         let mut step = Step::begin(Progress::Transient, format!("seed {seed}"));
         let result = campaign(&prepared, &wanted, |line| step.detail(line))?;
         drop(step);
         let mut row = Map::new();
+        row.insert("linux".into(), options.linux.into());
         row.insert("harts".into(), options.smp.into());
         row.insert("seed".into(), seed.into());
         row.extend(result.summary.iter().map(|(name, value)| (name.clone(), Value::from(*value))));
@@ -147,8 +178,9 @@ pub fn run(workspace: &Workspace, options: &Fuzz) -> Outcome<u8> {
         println!("  {}", said.join(", "));
         rows.push(Value::Object(row));
         if let Some(wrong) = result.wrong {
+            let linux = if options.linux { " --linux" } else { "" };
             println!(
-                "{wrong}\nrepeat with: ./cops fuzz --seed {seed} --smp {} --calls {calls}",
+                "{wrong}\nrepeat with: ./cops fuzz{linux} --seed {seed} --smp {} --calls {calls}",
                 options.smp
             );
             status = 1;
@@ -168,7 +200,7 @@ fn record(
     workspace: &Workspace,
     prepared: &Prepared,
     machine: &MachineOptions,
-    file: &std::path::Path,
+    file: &Path,
     rows: Vec<Value>,
 ) -> Outcome<()> {
     let mut all = Vec::new();

@@ -136,7 +136,7 @@ const STAGES: [Stage; 26] = [
     },
     Stage {
         name: "fuzz",
-        about: "/bin/fuzz in QEMU, with 1 hart and with 4: 100,000 system calls each with arguments that are nearly right",
+        about: "/bin/fuzz in QEMU, with 1 hart and with 4: 100,000 native and 50,000 Linux system calls each with arguments that are nearly right",
         is_long: true,
         can_choose: true,
         run: fuzz::run,
