@@ -87,7 +87,8 @@ static void note_signal(int signal, siginfo_t *information, void *context) {
 /* No child may send a signal to the supervisor. */
 static void note_signals(void) {
     for (int signal = 1; signal < NSIG; signal++) {
-        struct sigaction action = {.sa_sigaction = note_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
+        struct sigaction action = {.sa_sigaction = note_signal};
+        action.sa_flags = SA_SIGINFO | SA_RESTART;
         if (signal != SIGCHLD && signal != SIGKILL && signal != SIGSTOP && signal != SIGSEGV &&
             signal != SIGBUS && signal != SIGILL && signal != SIGABRT)
             sigaction(signal, &action, NULL);

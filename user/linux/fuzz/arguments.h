@@ -76,13 +76,15 @@ static long path(struct thread *thread, long *place) {
         "/proc", "/proc/self", "/proc/self/fd", "/proc/self/fd/0", "/proc/self/maps",
         "/proc/self/status", "/proc/self/stat", "/proc/self/exe", "/proc/self/cwd/a",
         "/proc/self/cmdline", "/proc/self/environ", "/proc/1/fd", "/proc/1/maps", "/proc/1/cwd",
-        "/proc/meminfo", "/proc/mounts", "/proc/sys/kernel/hostname", "/no/such/path", "\xff\xfe/\1"};
+        "/proc/meminfo", "/proc/mounts", "/proc/sys/kernel/hostname", "/no/such/path",
+        "\xff\xfe/\1"};
+    const unsigned all = sizeof paths / sizeof *paths;
     if (one_in(&thread->garbage, 20)) {
         /* A name that is too long, or many short ones. */
         memset(place, one_in(&thread->garbage, 2) ? 'a' : '/', PLACE_BYTES);
         ((char *)place)[200 + below(&thread->garbage, 400)] = 0;
     } else {
-        unsigned choices = one_in(&thread->garbage, 3) ? sizeof paths / sizeof *paths : COMMON_PATHS;
+        unsigned choices = one_in(&thread->garbage, 3) ? all : COMMON_PATHS;
         strcpy((char *)place, paths[below(&thread->garbage, choices)]);
     }
     return pointer_to(thread, place);
@@ -411,7 +413,9 @@ static long argument(struct thread *thread, enum kind kind, int index) {
         static long heap_end;
         if (heap_end == 0)
             heap_end = call(214, (const long[6]){0});
-        return one_in(garbage, 6) ? nasty(garbage) : heap_end + (long)below(garbage, 1 << 18) - 4096;
+        if (one_in(garbage, 6))
+            return nasty(garbage);
+        return heap_end + (long)below(garbage, 1 << 18) - PAGE_BYTES;
     }
 
     case CLOCK:

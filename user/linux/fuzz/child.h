@@ -3,6 +3,7 @@
    Nothing here uses the C library after the first call: a call may have changed its memory. What
    the supervisor reads is in `results`, of which no argument has the address. */
 #include <errno.h>
+#include <stddef.h>
 
 #define CHILDREN 4
 /* Errors are numbers below this one. A greater one is none that a program may see. */
@@ -189,9 +190,6 @@ static void keep(struct thread *thread, long number, long result, const long arg
     }
 }
 
-/* A handler has changed registers of a thread, perhaps the one with a result. */
-static int is_disturbed;
-
 static void make_call(struct thread *thread) {
     struct garbage *garbage = &thread->garbage;
     const struct signature *signature = &signatures[weighed(garbage)];
@@ -224,14 +222,13 @@ static void make_call(struct thread *thread) {
     if (one_in(garbage, 4))
         *(int *)(page_at(SHARED_PAGE) + 4 * below(garbage, WORDS)) = word_value(thread);
     count(&results->calls[index]);
-    is_disturbed |= number == 139;
     long result = number == 220 ? start(thread, arguments) : call(number, arguments);
     if (result >= 0) {
         count(&results->errors[0]);
         keep(thread, number, result, arguments);
     } else if (result > -ERRORS) {
         count(&results->errors[-result]);
-    } else if (!is_disturbed) {
+    } else {
         results->wrong_number = number;
         results->wrong_result = result;
     }
@@ -260,14 +257,18 @@ static void on_signal(int signal, siginfo_t *information, void *context) {
         interrupted->uc_mcontext.__fpregs.__d.__fcsr = nasty(garbage);
         break;
     case 2:
-        /* Any word of the frame, which may end the thread: the program counter among others. */
-        is_disturbed = 1;
-        if (one_in(garbage, 8))
-            ((long *)interrupted)[below(garbage, sizeof *interrupted / 8)] = nasty(garbage);
-        else
-            ((long *)information)[below(garbage, sizeof *information / 8)] = nasty(garbage);
+        ((long *)information)[below(garbage, sizeof *information / 8)] = nasty(garbage);
         break;
-    case 3 ... 6:
+    case 3:
+        /* Of the registers only the program counter: with the others, a thread would do what it
+           never does, and change the results. */
+        if (one_in(garbage, 8))
+            interrupted->uc_mcontext.__gregs[REG_PC] = any_pointer(garbage);
+        else
+            ((long *)interrupted)[below(garbage, offsetof(ucontext_t, uc_mcontext) / 8)] =
+                nasty(garbage);
+        break;
+    case 4 ... 7:
         make_call(thread);
         break;
     }

@@ -1,6 +1,6 @@
-//! Runs `/bin/fuzz` in QEMU: system calls with nearly valid or arbitrary arguments, by native and by
-//! Linux programs. The seed is always the same, so that a failed run can be repeated; `./cops fuzz
-//! --seed` tries others.
+//! Runs `/bin/fuzz` in QEMU: system calls with nearly valid or arbitrary arguments, by native and
+//! by Linux programs. The seed is always the same, so that a failed run can be repeated; `./cops
+//! fuzz --seed` tries others.
 
 use super::{Case, Context, step};
 use crate::commands::fuzz::{Campaign, build_linux, campaign};

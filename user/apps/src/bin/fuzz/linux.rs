@@ -15,7 +15,7 @@ use cops::process::{Child, Command};
 use cops::task::Priority;
 use cops::time::{Duration, timeout};
 
-/// The program gives up a round after about a minute, and the processes of it after another one.
+/// The program ends a round after about a minute, and waits for a killed process for another one.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// The last line of a program that has found nothing wrong.
 const NOTHING_WRONG: &str = "nothing wrong";
