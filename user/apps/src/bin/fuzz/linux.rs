@@ -19,8 +19,8 @@ use cops::time::{Duration, timeout};
 const PATIENCE: Duration = Duration::from_secs(240);
 /// The last line of a program that has found nothing wrong.
 const NOTHING_WRONG: &str = "nothing wrong";
-/// Number of calls of which each call of the kernel must be one. A call of the least weight is then
-/// expected some five times.
+/// After so many calls, each call of the kernel must have been made. A call of the least weight is
+/// then expected some twelve times.
 const ENOUGH: u64 = 40_000;
 
 /// What the rounds have reported.
