@@ -63,6 +63,8 @@ struct Part {
 
 /// Length of a part.
 const PART_BYTES: usize = DATA_BYTES_MAX;
+/// Length of a part that is written from several pieces.
+const GATHERED_BYTES: usize = PART_BYTES / 2;
 /// Maximum number of buffers that a part fills, each of which is pinned.
 const PART_BUFFERS: usize = 8;
 /// Maximum number of entries of an array of buffers that one part reads.
@@ -135,8 +137,10 @@ impl LongRequest {
             return Ok(None);
         };
         let mut bytes = first.len();
-        while bytes < self.part_bytes()
-            && let Some(piece) = behind.take(space, self.part_bytes() - bytes, &mut entries)?
+        // They are copied twice: to one buffer, and from there.
+        let most = self.part_bytes().min(GATHERED_BYTES);
+        while bytes < most
+            && let Some(piece) = behind.take(space, most - bytes, &mut entries)?
         {
             bytes += piece.len();
         }

@@ -13,6 +13,7 @@ use super::file::{File, Object};
 use super::mounts::root;
 use super::node::NodeRef;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
+use crate::sched::leftovers::{self, Leftover};
 
 /// Maximum number of open files of a process: enough for ten thousand connections.
 const OPEN_FILES_MAX: usize = 32_768;
@@ -34,6 +35,28 @@ struct Chunk {
     taken: u128,
     /// A bit for each number that `exec` closes; only of numbers in use.
     close_on_exec: u128,
+    /// Once its table is gone: what is freed after it.
+    next: Option<Box<dyn Leftover>>,
+}
+
+/// Files that are closed in one portion, if their table is gone.
+const PORTION_FILES: usize = 4;
+
+impl Leftover for Chunk {
+    fn free_some(&mut self) -> bool {
+        for _ in 0..PORTION_FILES {
+            let Some(file) = self.files.get_mut(self.taken.trailing_zeros() as usize) else {
+                return false;
+            };
+            drop(file.take());
+            self.taken &= self.taken.wrapping_sub(1);
+        }
+        self.taken != 0
+    }
+
+    fn next(&mut self) -> &mut Option<Box<dyn Leftover>> {
+        &mut self.next
+    }
 }
 
 /// Descriptor numbers and their files. A new file gets the lowest free number, as POSIX requires.
@@ -82,6 +105,18 @@ fn extra(file: &File) -> Option<Amounts> {
 fn descriptors(count: usize) -> Amounts {
     let count = count as u64;
     Amounts::of(Kind::Descriptors, count).and(Kind::Memory, count * DESCRIPTOR_BYTES)
+}
+
+/// A process that ends has closed its files before. They are left only in the table of one that
+/// was never complete, such as the copy of a process that was killed while it was copied.
+impl Drop for FileTable {
+    fn drop(&mut self) {
+        while let Some(chunk) = self.chunks.pop() {
+            if let Some(chunk) = chunk.filter(|chunk| chunk.taken != 0) {
+                leftovers::free_later(chunk);
+            }
+        }
+    }
 }
 
 impl FileTable {
@@ -136,7 +171,7 @@ impl FileTable {
         self.charge.grow(&amounts)?;
         let files = core::array::from_fn(|place| chunk.files[place].clone());
         let Chunk { taken, close_on_exec, .. } = **chunk;
-        let copy = try_box(Chunk { files, taken, close_on_exec })?;
+        let copy = try_box(Chunk { files, taken, close_on_exec, next: None })?;
         if taken == u128::MAX {
             self.full[index / 64] |= 1 << (index % 64);
         }
@@ -223,7 +258,7 @@ impl FileTable {
         let place = &mut self.chunks[index];
         if place.is_none() {
             let files = [const { None }; CHUNK_FILES];
-            let chunk = try_box(Chunk { files, taken: 0, close_on_exec: 0 })?;
+            let chunk = try_box(Chunk { files, taken: 0, close_on_exec: 0, next: None })?;
             self.charge.grow(&Amounts::of(Kind::Memory, CHUNK_BYTES))?;
             *place = Some(chunk);
         }

@@ -267,8 +267,13 @@ async fn end(process: Arc<Process>, portions: &mut Portions) -> WaitStatus {
         portions.let_others().await;
     }
     loop {
-        let (has_more, releasing) = process.remove_cpu();
+        let (has_more, cpu, releasing) = process.remove_cpu();
+        if let Some(cpu) = cpu {
+            portions.let_others().await;
+            drop(cpu);
+        }
         if let Some(mut releasing) = releasing {
+            portions.let_others().await;
             while releasing.release_some(&process) {
                 portions.let_others().await;
             }

@@ -27,9 +27,14 @@ static SERVICE: Service = Service::new();
 /// Frees `leftover`, at once if it is small.
 pub fn free(mut leftover: Box<dyn Leftover>) {
     if leftover.free_some() {
-        put(leftover);
-        SERVICE.wake();
+        free_later(leftover);
     }
+}
+
+/// Frees `leftover` soon. Takes a few steps, however large it is.
+pub fn free_later(leftover: Box<dyn Leftover>) {
+    put(leftover);
+    SERVICE.wake();
 }
 
 fn put(mut leftover: Box<dyn Leftover>) {

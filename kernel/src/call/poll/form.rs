@@ -58,11 +58,11 @@ impl Form {
         from: usize,
         mut each: impl FnMut(usize, u32) -> Result<(), Errno>,
     ) -> Result<Option<usize>, Errno> {
-        let (count, step) = match self {
-            Form::Array { count, .. } => (*count, STEP),
-            Form::Sets(sets) => (sets.count, WORD),
+        let count = match self {
+            Form::Array { count, .. } => *count,
+            Form::Sets(sets) => sets.count,
         };
-        let end = (from + step).min(count);
+        let end = (from + STEP).min(count);
         match self {
             Form::Array { address, .. } => {
                 let mut bytes = [0; STEP * POLL_BYTES];
@@ -79,11 +79,11 @@ impl Form {
             }
             Form::Sets(sets) => {
                 let words = sets.read(process, from)?;
-                for bit in 0..end - from {
-                    let is_in = |set: usize| words[set] >> bit & 1 != 0;
+                for descriptor in from..end {
+                    let is_in = |set: usize| words[set] >> (descriptor % WORD) & 1 != 0;
                     let asked = (0..3).filter(|&set| is_in(set)).map(|set| ASKED[set]).sum();
                     if asked != 0 {
-                        each(from + bit, asked)?;
+                        each(descriptor, asked)?;
                     }
                 }
             }
@@ -154,13 +154,13 @@ fn is_in_result(set: usize, asked: u32, found: u32) -> bool {
 }
 
 impl Sets {
-    /// The words of the three sets with the descriptors from `first` on.
+    /// The words of the three sets that have descriptor `first`.
     fn read(&self, process: &Process, first: usize) -> Result<[u64; 3], Errno> {
         let mut words = [0; 3];
         for (word, &address) in words.iter_mut().zip(&self.addresses) {
             if address != 0 && first < self.count {
                 let mut bytes = [0; 8];
-                process.space.copy_in(range(address, first / 8, 8)?, &mut bytes)?;
+                process.space.copy_in(range(address, first / WORD * 8, 8)?, &mut bytes)?;
                 *word = u64::from_le_bytes(bytes);
             }
         }

@@ -29,6 +29,7 @@ tests! { forks:
     a_write_in_flight_sends_no_secrets,
     a_copy_stands_still,
     files_are_shared,
+    files_of_a_copy_that_was_not_completed,
     bad_requests,
     a_copy_is_charged,
     many_copies_of_a_large_process,
@@ -400,6 +401,29 @@ async fn files_are_shared() -> Outcome {
     check_equal!(offset, 8, "the position after the child's read");
     to_child.close();
     raw::call(number::CLOSE, [file])?;
+    Ok(())
+}
+
+/// A copy that fails has some of the files already. They are closed, and not all in one portion,
+/// which is checked where the portions are measured.
+async fn files_of_a_copy_that_was_not_completed() -> Outcome {
+    const FILES: usize = 4000;
+    const FIRST: usize = 500;
+    let pipe = Pipe::new()?;
+    for copy in 0..FILES {
+        raw::call(number::DUP3, [pipe.writer, FIRST + copy, 0])?;
+    }
+    let used = process::quota(0, Resource::Descriptors)?.used;
+    process::set_quota(0, Resource::Descriptors, used + FILES as u64 / 2)?;
+    let copied = fork(|| 1);
+    check_equal!(copied, Err(Errno::EMFILE), "a copy with too many files");
+    for copy in 0..FILES {
+        raw::call(number::CLOSE, [FIRST + copy])?;
+    }
+    raw::call(number::CLOSE, [pipe.writer])?;
+    // No copy has the writing end.
+    check_equal!(pipe.wait(), Ok(0), "a read at the end of the pipe");
+    raw::call(number::CLOSE, [pipe.reader])?;
     Ok(())
 }
 
