@@ -122,7 +122,8 @@ impl Pages {
             let Some(frame) = request.frame(index) else { return };
             let number = first + index as u64;
             let mut kept = self.0.lock();
-            if !kept.table.has_room(fill, number) && !(is_admitted && kept.grow(fill, number)) {
+            let has_room = kept.table.has_room(fill, number);
+            if !has_room && (!is_admitted || !kept.grow(fill, number)) {
                 continue;
             }
             let before = kept.table.keep(fill, number, frame, (bytes - at).min(PAGE_BYTES));

@@ -75,7 +75,6 @@ pub use message::Entries;
 use super::call::{self, Argument};
 use super::{OpenOptions, Result as IoResult};
 use crate::io::{AsFd, BorrowedFd, Fd};
-use crate::task::{self, Priority};
 
 /// The result of an operation: what the caller gets.
 pub type Result<T> = core::result::Result<T, Errno>;
