@@ -260,23 +260,35 @@ async fn pages_are_those_of_a_file_system() -> Outcome {
     Ok(())
 }
 
-/// Writers give their pages increasing numbers. A read that begins when a number has been
-/// written finds this one or a later one, in all of the page.
+/// How often each page has been written.
+static WRITTEN: [AtomicU64; WRITTEN_PAGES] = [const { AtomicU64::new(0) }; WRITTEN_PAGES];
+const WRITTEN_PAGES: usize = 6;
+
+/// Reads a page, which has the number of the last write that had ended before, or a later one, in
+/// all of its words. Returns the number.
+async fn read_written(file: &File, page: usize) -> Result<u64, Failure> {
+    let least = WRITTEN[page].load(SeqCst);
+    let mut words = vec![0u64; PAGE / 8];
+    let place = words.as_mut_ptr().expose_provenance();
+    let fd = file.as_fd().raw() as usize;
+    let count = later(number::PREAD64, [fd, place, PAGE, page * PAGE]).await?;
+    // Before the first write, the file ends before the page.
+    let words = &words[..count / 8];
+    let found = words.first().copied().unwrap_or(0);
+    check!(found >= least, "page {page}: {found} after {least}");
+    check!(words.iter().all(|&word| word == found), "page {page}: parts of two writes");
+    Ok(found)
+}
+
+/// Writers give their pages increasing numbers, and read their page and another one after each
+/// write; others only read.
 async fn pages_are_never_from_before_a_write_that_has_ended() -> Outcome {
-    const PAGES: usize = 6;
-    const ROUNDS: u64 = 150;
-    static WRITTEN: [AtomicU64; PAGES] = [const { AtomicU64::new(0) }; PAGES];
+    const ROUNDS: u64 = 100;
     let running = start_cached_tree().await?;
-    let options = || async {
-        OpenOptions::new().read(true).write(true).create(true).open("/disk/pages").await
-    };
-    let file = Arc::new(options().await?);
-    let first = later(number::PWRITE64, {
-        static ZEROS: [u8; PAGES * PAGE] = [0; PAGES * PAGE];
-        [file.as_fd().raw() as usize, ZEROS.as_ptr().expose_provenance(), 4 * PAGE, 0]
-    });
-    check_equal!(first.await, Ok(4 * PAGE), "bytes");
-    let writers = (0..PAGES).map(|page| {
+    let options =
+        OpenOptions::new().read(true).write(true).create(true).open("/disk/pages").await?;
+    let file = Arc::new(options);
+    let writers = (0..WRITTEN_PAGES).map(|page| {
         let file = file.clone();
         let writing = async move {
             let fd = file.as_fd().raw() as usize;
@@ -284,31 +296,20 @@ async fn pages_are_never_from_before_a_write_that_has_ended() -> Outcome {
                 let words = vec![round; PAGE / 8];
                 let place = words.as_ptr().expose_provenance();
                 let write = later(number::PWRITE64, [fd, place, PAGE, page * PAGE]);
-                if write.await != Ok(PAGE) {
-                    return Err(Failure(format!("write {round} of page {page}")));
-                }
+                check_equal!(write.await, Ok(PAGE), "write {round} of page {page}");
                 WRITTEN[page].store(round, SeqCst);
+                check_equal!(read_written(&file, page).await?, round, "page {page}");
+                read_written(&file, (page + round as usize) % WRITTEN_PAGES).await?;
             }
             Ok(())
         };
         task::spawn_join(writing, Priority::saturating(30 + (page % 3) as u32))
     });
     let writers: Vec<_> = writers.collect();
-    let readers = (0..2 * PAGES).map(|index| {
-        let (file, page) = (file.clone(), index % PAGES);
+    let readers = (0..2 * WRITTEN_PAGES).map(|index| {
+        let file = file.clone();
         let reading = async move {
-            let fd = file.as_fd().raw() as usize;
-            let mut found = 0;
-            while found < ROUNDS {
-                let least = WRITTEN[page].load(SeqCst);
-                let mut words = vec![0u64; PAGE / 8];
-                let place = words.as_mut_ptr().expose_provenance();
-                let count = later(number::PREAD64, [fd, place, PAGE, page * PAGE]).await?;
-                // Before the first write, the file ends before the page.
-                let words = &words[..count / 8];
-                found = words.first().copied().unwrap_or(0);
-                check!(found >= least, "page {page}: {found} after {least}");
-                check!(words.iter().all(|&word| word == found), "page {page}: parts of two writes");
+            while read_written(&file, index % WRITTEN_PAGES).await? < ROUNDS {
                 task::yield_now().await;
             }
             Ok(())
@@ -318,10 +319,12 @@ async fn pages_are_never_from_before_a_write_that_has_ended() -> Outcome {
     });
     let readers: Vec<_> = readers.collect();
     for ended in soon("the writers", join_all(writers)).await? {
-        ended??;
+        let ended: Outcome = ended?;
+        ended?;
     }
     for ended in soon("the readers", join_all(readers)).await? {
-        ended??;
+        let ended: Outcome = ended?;
+        ended?;
     }
     drop(file);
     running.expect_nodes(1).await
