@@ -17,7 +17,7 @@ use spin::Mutex;
 
 use super::{CellIndex, Operation, Pieces, Transfer};
 use crate::drivers::console;
-use crate::fs::{File, Object, PIPE_ATOMIC_BYTES, ServedTransfer};
+use crate::fs::{File, Object, ServedTransfer};
 use crate::mm::{self, Access, AddressSpace, PinnedBuffer};
 use crate::process::Process;
 use crate::sched::{Waiter, Waiting};
@@ -63,9 +63,6 @@ struct Part {
 
 /// Length of a part.
 const PART_BYTES: usize = DATA_BYTES_MAX;
-/// Maximum number of pieces of a part that is written to a file: each may have two pages that the
-/// program has not accessed yet.
-const FILE_PIECES: usize = 4;
 /// Length of a part that is written from several pieces.
 const GATHERED_BYTES: usize = PART_BYTES / 2;
 /// Maximum number of buffers that a part fills, each of which is pinned.
@@ -142,14 +139,10 @@ impl LongRequest {
         let mut bytes = first.len();
         // They are copied twice: to one buffer, and from there.
         let most = self.part_bytes().min(GATHERED_BYTES);
-        let mut more = FILE_PIECES - 1;
-        // What is short stays together.
         while bytes < most
-            && (more > 0 || bytes < PIPE_ATOMIC_BYTES || !self.is_of_a_file_system())
             && let Some(piece) = behind.take(space, most - bytes, &mut entries)?
         {
             bytes += piece.len();
-            more = more.saturating_sub(1);
         }
         if bytes == first.len() {
             return Ok(Some((PinnedBuffer::new(space, first, Access::Read)?, behind)));
