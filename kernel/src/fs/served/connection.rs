@@ -86,11 +86,12 @@ impl Connection {
     /// Removes a request of which the call does not wait any longer. If the server may still
     /// change a file of which pages are kept, the request stays until it is answered.
     pub fn remove(&self, request: &Request, ticket: Ticket) {
-        let requests = &mut self.state.lock().requests;
-        let removed = match request.changes() && self.pages.is_completed() {
-            true => requests.abandon(ticket),
-            false => requests.remove(ticket),
-        };
+        let stays = request.changes() && self.pages.is_completed();
+        let mut state = self.state.lock();
+        let removed =
+            if stays { state.requests.abandon(ticket) } else { state.requests.remove(ticket) };
+        // What is dropped is dropped without the lock.
+        drop(state);
         drop(removed);
     }
 

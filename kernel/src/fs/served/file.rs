@@ -182,8 +182,8 @@ impl ServedTransfer {
             return Some(Err(Errno::EIO));
         }
         while self.done < length {
-            let (from, rest) = (offset + self.done as u64, length - self.done);
             if !self.ask.is_pending() {
+                let (from, rest) = (offset + self.done as u64, length - self.done);
                 let read = pages.read((number, from), (&self.buffers, self.done), rest);
                 self.done += read.bytes;
                 if read.is_end || self.done == length {

@@ -105,11 +105,11 @@ impl Pages {
         match (&request.effect, bytes) {
             (Effect::None, _) | (Effect::Fills(..), None) => {}
             (&Effect::Fills(fill, first), Some(bytes)) => self.keep(request, fill, first, bytes),
-            (Effect::Writes(bytes), _) => self.changed(request.node(), bytes.clone()),
-            // Where the end was is known from the reply alone, and not if it is an error.
-            (Effect::Appends, _) | (Effect::Resizes, _) => {
-                self.0.lock().table.forget(request.node())
+            // At most the bytes of one request.
+            (Effect::Writes(bytes), _) => {
+                self.0.lock().table.has_changed(request.node(), bytes.clone(), drop);
             }
+            (Effect::Changes, _) => self.0.lock().table.forget(request.node()),
             (Effect::Makes, _) => self.0.lock().table.forget(reply.status.number),
         }
     }
@@ -134,11 +134,6 @@ impl Pages {
             let length = first * PAGE_BYTES as u64 + bytes as u64;
             self.0.lock().table.ends(fill, length);
         }
-    }
-
-    /// A write has changed these bytes, which are at most those of one request.
-    fn changed(&self, node: u64, bytes: core::ops::Range<u64>) {
-        self.0.lock().table.has_changed(node, bytes, drop);
     }
 
     /// Frees some pages of a closed connection. Returns whether there may be more.

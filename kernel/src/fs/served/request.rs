@@ -69,9 +69,10 @@ impl Draft<'_> {
             (operation::WRITE, &Data::From(_, length)) => {
                 let bytes = self.first..self.first.saturating_add(length as u64);
                 let is_at_end = self.flags & served::AT_END != 0;
-                if is_at_end { Effect::Appends } else { Effect::Writes(bytes) }
+                // Where that is, only the reply says, and not if it is an error.
+                if is_at_end { Effect::Changes } else { Effect::Writes(bytes) }
             }
-            (operation::SET_STATUS, _) if self.flags & change::LENGTH != 0 => Effect::Resizes,
+            (operation::SET_STATUS, _) if self.flags & change::LENGTH != 0 => Effect::Changes,
             (operation::CREATE | operation::MAKE_DIRECTORY | operation::MAKE_LINK, _) => {
                 Effect::Makes
             }
@@ -81,7 +82,6 @@ impl Draft<'_> {
 }
 
 /// What a request does to pages that are kept, when it is answered.
-#[derive(Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
     None,
@@ -89,10 +89,8 @@ pub enum Effect {
     Fills(Fill, u64),
     /// It changes these bytes.
     Writes(Range<u64>),
-    /// It writes at the end.
-    Appends,
-    /// It changes the length.
-    Resizes,
+    /// It changes any bytes of the node, or its length.
+    Changes,
     /// It makes the node that the reply names.
     Makes,
 }

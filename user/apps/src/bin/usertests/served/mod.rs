@@ -143,6 +143,17 @@ fn serve_tree(server: Server) -> Running {
 }
 
 impl Running {
+    /// The tests of any file system hold. After each, the server has been told of every node that
+    /// is not used.
+    async fn is_a_file_system(&self) -> Outcome {
+        for name in OF_ANY_FILE_SYSTEM {
+            let status = run(&[HELPER, name]).await?;
+            check!(status.success(), "{name}: {status}");
+            self.expect_nodes(0).await?;
+        }
+        Ok(())
+    }
+
     /// Waits until the kernel uses no node, and as many nodes as that are left.
     async fn expect_nodes(&self, nodes: usize) -> Outcome {
         let now = async {
@@ -160,13 +171,7 @@ impl Running {
 /// The tests of files in `/tmp` hold here too. Afterwards the server has been told of every node
 /// that is not used.
 async fn is_a_file_system() -> Outcome {
-    let running = start_tree().await?;
-    for name in OF_ANY_FILE_SYSTEM {
-        let status = run(&[HELPER, name]).await?;
-        check!(status.success(), "{name}: {status}");
-        running.expect_nodes(0).await?;
-    }
-    Ok(())
+    start_tree().await?.is_a_file_system().await
 }
 
 async fn the_library_s_calls() -> Outcome {
