@@ -4,8 +4,14 @@ use serde_json::Value;
 
 /// Formats a value. The form is empty (text, or a whole number), `N` (that many decimals), `sN`
 /// (that many significant digits), or `us` or `ns` (a time in that unit, converted to the unit that
-/// fits, with three significant digits).
+/// fits, with three significant digits). With `>W` behind it: as in a table for a terminal, without
+/// commas and at least `W` characters wide.
 pub fn format(value: &Value, form: &str) -> Result<String, String> {
+    if let Some((form, width)) = form.split_once('>') {
+        let width = width.parse::<usize>().map_err(|_| unknown(width))?;
+        let text = format(value, form)?.replace(',', "");
+        return Ok(format!("{text:>width$}"));
+    }
     if form.is_empty() {
         return match value {
             Value::String(text) => Ok(text.clone()),
@@ -91,6 +97,9 @@ mod tests {
             (json!("kcuc"), "", "kcuc"),
             (json!(false), "", "no"),
             (json!(-1234.5), "1", "-1,234.5"),
+            (json!(3200), "0>6", "  3200"),
+            (json!(3200), ">2", "3200"),
+            (json!(1950.2), "us>8", " 1.95 ms"),
         ] {
             assert_eq!(format(&value, form).as_deref(), Ok(text), "{value} {form}");
         }
@@ -98,5 +107,6 @@ mod tests {
         assert!(format(&json!("x"), "1").is_err());
         assert!(format(&json!(1), "sx").is_err());
         assert!(format(&json!(null), "").is_err());
+        assert!(format(&json!(1), "0>x").is_err());
     }
 }
