@@ -22,7 +22,9 @@
 
 enum { PAGE = 4096, PAGES = 70 };
 static const int RW = PROT_READ | PROT_WRITE;
-static const char *PATH = "/tmp/mapping-test";
+/* A file in the directory that is the argument: in memory, or in a served file system. */
+static char PATH[100];
+static const char *directory = "/tmp";
 
 static void *map(size_t length, int rights, int flags, int fd, off_t offset) {
     void *at = mmap(NULL, length, rights, flags, fd, offset);
@@ -430,7 +432,7 @@ static void errors(void) {
     FAILS(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, ends[0], 0), ENODEV);
     FAILS(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, ends[1], 0), EACCES);
     CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
-    CHECK((fd = open("/tmp", O_RDONLY)) >= 0);
+    CHECK((fd = open(directory, O_RDONLY)) >= 0);
     FAILS(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0), ENODEV);
     CHECK(close(fd) == 0 && (fd = open("/dev/null", O_RDWR)) >= 0);
     FAILS(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0), ENODEV);
@@ -443,7 +445,9 @@ static void errors(void) {
 }
 
 int main(int argc, char **argv) {
-    (void)argc;
+    if (argc > 1)
+        directory = argv[1];
+    snprintf(PATH, sizeof PATH, "%s/mapping-test", directory);
     unlink(PATH);
     catch_faults();
     what_one_writes_the_other_reads();

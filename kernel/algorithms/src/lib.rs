@@ -38,6 +38,7 @@ pub mod priority;
 pub mod promised;
 pub mod quota;
 pub mod range_map;
+pub mod range_set;
 pub mod references;
 pub mod requests;
 pub mod ring;

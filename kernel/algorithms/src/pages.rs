@@ -80,6 +80,31 @@ impl<P> Pages<P> {
         }
     }
 
+    /// As [`Self::get`], to be changed.
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut P> {
+        if number >> (FOLD_BITS * self.height) != 0 {
+            return None;
+        }
+        let (mut node, mut height) = (self.root.as_deref_mut()?, self.height);
+        loop {
+            let place = place(number, height);
+            match &mut node.children {
+                Children::Pages(pages) => return pages[place].as_mut(),
+                Children::Nodes(nodes) => node = nodes[place].as_deref_mut()?,
+            }
+            height -= 1;
+        }
+    }
+
+    /// The first page with this number or a higher one.
+    #[must_use]
+    pub fn at_or_after(&self, number: u64) -> Option<(u64, &P)> {
+        if number >> (FOLD_BITS * self.height) != 0 {
+            return None;
+        }
+        self.root.as_deref()?.at_or_after(number, self.height)
+    }
+
     /// Puts a page in where there is none, or in the place of one, which is returned.
     ///
     /// # Errors
@@ -196,6 +221,30 @@ impl<P> Node<P> {
         Some(off)
     }
 
+    /// The first page below this node with a number of at least `number`, which is below the node.
+    fn at_or_after(&self, number: u64, height: u32) -> Option<(u64, &P)> {
+        let at = place(number, height);
+        let mut used = self.used & u64::MAX << at;
+        while used != 0 {
+            let child = used.trailing_zeros() as usize;
+            used &= used - 1;
+            // The first number below that child.
+            let above = number >> (FOLD_BITS * height) << (FOLD_BITS * height);
+            let first = above | (child as u64) << (FOLD_BITS * (height - 1));
+            let found = match &self.children {
+                Children::Pages(pages) => pages[child].as_ref().map(|page| (first, page)),
+                // Empty nodes may be left behind by failures.
+                Children::Nodes(nodes) => nodes[child]
+                    .as_deref()
+                    .and_then(|node| node.at_or_after(number.max(first), height - 1)),
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
     /// Takes out the lowest page below this node; `None` if there was none, and then at most one
     /// empty node below it has been freed.
     fn pop(&mut self) -> Option<P> {
@@ -259,6 +308,9 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(pages.get(number), model.get(&number));
+                prop_assert_eq!(pages.get_mut(number), model.get_mut(&number));
+                let next = model.range(number..).next().map(|(&number, value)| (number, value));
+                prop_assert_eq!(pages.at_or_after(number), next);
             }
             let expected: Vec<u32> = model.into_values().collect();
             prop_assert_eq!(drained(&mut pages), expected);

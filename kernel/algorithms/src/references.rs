@@ -58,6 +58,15 @@ impl References {
         is_last
     }
 
+    /// The number of references.
+    #[inline]
+    #[must_use]
+    pub fn count(&self) -> usize {
+        // Acquire: what those have done that have removed theirs happens before what the caller
+        // does next.
+        (self.0.load(Acquire) & !COMMON) as usize
+    }
+
     /// Whether the frame is common.
     #[inline]
     #[must_use]

@@ -159,6 +159,7 @@ impl Operation {
         match self {
             Operation::Long(transfer) => transfer.is_interruptible(),
             Operation::Limited(limited) => limited.is_interruptible(),
+            Operation::Path(call) => call.is_interruptible(),
             _ => true,
         }
     }
@@ -292,6 +293,9 @@ impl Operation {
         }
         if let Operation::Served(transfer) = self {
             return transfer.remove_waiter(cell.number(), must_pass_on);
+        }
+        if let Operation::Path(call) = self {
+            return call.remove_waiter();
         }
         if let Operation::Long(transfer) = self {
             return transfer.remove_waiter(process, cell, must_pass_on);

@@ -6,6 +6,7 @@
 //! (decisions 29 and 32).
 #![forbid(unsafe_code)]
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use cops_abi::Errno;
@@ -15,6 +16,7 @@ use cops_abi::syscall::PATH_BYTES_MAX;
 use cops_algorithms::path::Walk;
 use cops_fallible::{List, Text, try_arc};
 
+use super::map::{MapCall, SyncMemory};
 use crate::fs::{self, Ask, Change, Device, File, New, NodeRef};
 use crate::mm::PinnedBuffer;
 use crate::process::Process;
@@ -61,8 +63,13 @@ pub enum Then {
     List { file: Arc<File>, into: PinnedBuffer },
     /// Change the position of an open file.
     Seek { file: Arc<File>, offset: isize, whence: usize },
-    /// The same as `Synchronise` for all file systems with numbers above this one.
-    SynchroniseAll { after: u64 },
+    /// Map it.
+    Map(Box<MapCall>),
+    /// Write back what was written to mappings of files, as `Synchronise` does.
+    SynchroniseMemory(Box<SyncMemory>),
+    /// The same as `Synchronise` for all file systems with numbers above this one; of the first of
+    /// them, for mapped files with numbers above `file`.
+    SynchroniseAll { after: u64, file: u64 },
     /// Put the file system of a server there, with this root; pages of its files may be kept.
     Mount { server: Arc<File>, root: u64, keeps_pages: bool },
     /// Remove the file system that was put there.
@@ -131,6 +138,16 @@ impl PathCall {
     /// was over, and the call is to attempt again when others have run.
     pub fn insert_waiter(&mut self, waiter: Waiter) -> bool {
         self.ask.insert_waiter(&waiter)
+    }
+
+    /// It does not wait for its turn any more.
+    pub fn remove_waiter(&mut self) {
+        self.ask.remove_waiter();
+    }
+
+    /// Whether a handled signal ends it: a mapping has begun to replace what was there.
+    pub fn is_interruptible(&self) -> bool {
+        !matches!(self.then, Then::Map(_))
     }
 
     /// Whether the last attempt has prepared a request that is not sent yet.
@@ -362,14 +379,41 @@ impl PathCall {
                 let position = attempt!(file.attempt_seek(*offset, *whence, &mut self.ask));
                 return Ok(Some(Step::Done(position)));
             }
-            Then::SynchroniseAll { after } => {
+            Then::Map(call) => {
+                return Ok(call.attempt(process, &node, &mut self.ask)?.map(Step::Done));
+            }
+            Then::SynchroniseMemory(memory) => {
+                let is_done = memory.attempt(process, &mut self.ask)?;
+                return Ok(is_done.then_some(Step::Done(0)));
+            }
+            Then::SynchroniseAll { after, file } => {
+                if let Some(served) = node.served()
+                    && *file < u64::MAX
+                    && (self.ask.turn().is_some() || self.ask.is_fresh())
+                {
+                    let dirty = match self.ask.turn() {
+                        Some(dirty) => Ok(dirty.clone()),
+                        None => served.next_dirty(*file),
+                    };
+                    match dirty {
+                        Ok(dirty) => {
+                            // Its error is also that of the file system.
+                            if dirty.write_back(&mut self.ask).is_none() {
+                                return Ok(None);
+                            }
+                            *file = dirty.number();
+                        }
+                        Err(next) => *file = next.unwrap_or(u64::MAX),
+                    }
+                    return Ok(Some(Step::Again));
+                }
                 // This one first, and then those behind it. An error of one does not keep the
                 // others from it.
                 if node.synchronise_all(&mut self.ask).is_none() {
                     return Ok(None);
                 }
                 if let Some((number, next)) = fs::served_after(*after) {
-                    *after = number;
+                    (*after, *file) = (number, 0);
                     self.at = next;
                     return Ok(Some(Step::Again));
                 }

@@ -15,7 +15,7 @@ use spin::Mutex;
 use super::{file_locks, served};
 use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::{self, Charge, Family};
-use crate::mm::{self, FaultError, Frame, PinnedBuffer};
+use crate::mm::{self, FaultError, Frame, OutOfMemory, PinnedBuffer};
 use crate::sched::Service;
 
 /// Maximum length of a file.
@@ -30,17 +30,29 @@ struct Page {
     frame: Frame,
     /// `None` if it was charged before, with all other pages.
     owner: Option<Family>,
+    /// Of a file that is kept elsewhere too: whether it is not the same there.
+    is_dirty: bool,
+    /// Of such a file: whether a space may have a writable entry for it.
+    is_writable: bool,
 }
 
 impl Page {
     /// A page of zeros.
     fn new(owner: Option<Family>) -> Result<Self, Errno> {
+        Self::with(owner, Frame::allocate_zeroed)
+    }
+
+    /// A page with the frame that `frame` makes.
+    fn with(
+        owner: Option<Family>,
+        frame: impl FnOnce() -> Result<Frame, OutOfMemory>,
+    ) -> Result<Self, Errno> {
         mm::admit()?;
         if let Some(owner) = owner {
             quota::charge_memory(owner, FRAME_BYTES as u64).map_err(|_| Errno::ENOSPC)?;
         }
-        match Frame::allocate_zeroed() {
-            Ok(frame) => Ok(Self { frame, owner }),
+        match frame() {
+            Ok(frame) => Ok(Self { frame, owner, is_dirty: false, is_writable: false }),
             Err(_) => {
                 if let Some(owner) = owner {
                     quota::release_memory(owner, FRAME_BYTES as u64);
@@ -228,6 +240,104 @@ impl Contents {
         }
         self.length = length;
         Ok(())
+    }
+
+    /// The file is at least this long.
+    pub fn grow(&mut self, length: u64) {
+        self.length = self.length.max(length);
+    }
+
+    /// Whether there is a page with this number.
+    pub fn has(&self, number: u64) -> bool {
+        self.pages.get(number).is_some()
+    }
+
+    /// Puts a copy of `frame` in as page `number`, unless there is one, and charges it to `owner`.
+    ///
+    /// # Errors
+    /// `ENOSPC` if the quota is used up, `ENOMEM`.
+    pub fn put_copy(&mut self, number: u64, frame: &Frame, owner: Family) -> Result<(), Errno> {
+        if !self.has(number) {
+            let page = Page::with(Some(owner), || frame.try_copy())?;
+            self.pages.insert(number, page)?;
+        }
+        Ok(())
+    }
+
+    /// Writes `count` bytes of `buffer`, from `at` on, to page `number`, which is dirty then.
+    /// Returns whether there is such a page.
+    ///
+    /// # Panics
+    /// If the page is too short.
+    pub fn write_dirty(
+        &mut self,
+        (number, within): (u64, usize),
+        (buffer, at): (&PinnedBuffer, usize),
+        count: usize,
+    ) -> bool {
+        let Some(page) = self.pages.get_mut(number) else { return false };
+        let mut piece = [0; PIECE_BYTES];
+        for done in (0..count).step_by(PIECE_BYTES) {
+            let piece = &mut piece[..PIECE_BYTES.min(count - done)];
+            buffer.read_at(at + done, piece);
+            page.frame.write(within + done, piece);
+        }
+        page.is_dirty = true;
+        true
+    }
+
+    /// Copies page `number` to the beginning of `into`, at most `count` bytes.
+    pub fn copy_to(&self, number: u64, into: &PinnedBuffer, at: usize, count: usize) {
+        let Some(page) = self.pages.get(number) else { return };
+        let mut piece = [0; PIECE_BYTES];
+        for done in (0..count.min(FRAME_BYTES)).step_by(PIECE_BYTES) {
+            let piece = &mut piece[..PIECE_BYTES.min(count - done)];
+            page.frame.read(done, piece);
+            into.write_at(at + done, piece);
+        }
+    }
+
+    /// The frame of page `number`, if there is one.
+    pub fn existing_frame(&self, number: u64) -> Option<&Frame> {
+        self.pages.get(number).map(|page| &page.frame)
+    }
+
+    /// Page `number` is dirty, and a space may write to it if it `is_writable`.
+    pub fn set_dirty(&mut self, number: u64, is_writable: bool) {
+        if let Some(page) = self.pages.get_mut(number) {
+            page.is_writable |= is_writable;
+            page.is_dirty = true;
+        }
+    }
+
+    /// No space can write to page `number` any more.
+    pub fn set_read_only(&mut self, number: u64) {
+        if let Some(page) = self.pages.get_mut(number) {
+            page.is_writable = false;
+        }
+    }
+
+    /// Page `number` is about to be copied to where it is kept too. Returns whether it is clean
+    /// from now on: it is not as long as a space or a call may write to it.
+    pub fn set_clean(&mut self, number: u64) -> bool {
+        let Some(page) = self.pages.get_mut(number) else { return true };
+        page.is_writable &= !page.frame.is_only_reference();
+        page.is_dirty &= page.is_writable;
+        !page.is_dirty
+    }
+
+    /// The first dirty page among the first `limit` ones from `number` on; otherwise the number to
+    /// go on with, if there are more.
+    pub fn find_dirty(&self, number: u64, limit: usize) -> Result<u64, Option<u64>> {
+        let mut next = number;
+        for _ in 0..limit {
+            match self.pages.at_or_after(next) {
+                Some((found, page)) if page.is_dirty => return Ok(found),
+                Some((found, _)) => next = found + 1,
+                None => return Err(None),
+            }
+        }
+        Err(Some(next))
     }
 
     /// Frees some pages; returns whether there may be more.

@@ -5,6 +5,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::any::Any;
 
 use cops_abi::Errno;
 use cops_fallible::try_arc;
@@ -54,6 +55,10 @@ impl MemoryObject for SharedMemory {
     fn copy_page(&self, _page: u64) -> Result<Frame, FaultError> {
         // It has no private mappings.
         Err(FaultError::NoPage)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 

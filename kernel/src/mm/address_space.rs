@@ -8,7 +8,7 @@
 
 use super::contents::{Contents, Resolved, check_range};
 use super::frames::Frame;
-use super::object::Source;
+use super::object::{MemoryObject, Source};
 use super::quota::Family;
 use super::region::{Backing, Region};
 use super::remains::{Place, Remains};
@@ -113,6 +113,28 @@ impl AddressSpace {
         Some((mapping.view.object.number(), offset + address % layout::PAGE_BYTES))
     }
 
+    /// The object of the shared mapping that contains `address`, if its writes are tracked, and
+    /// where that region ends; `None` in the place of the object if it is something else.
+    ///
+    /// # Errors
+    /// `NotMapped` if nothing is mapped there.
+    pub fn tracked_object(
+        &self,
+        address: usize,
+    ) -> Result<(Option<Arc<dyn MemoryObject>>, usize), MapError> {
+        let contents = self.contents.lock();
+        let span = contents.regions.first_above(address).ok_or(MapError::NotMapped)?;
+        if span.start > address {
+            return Err(MapError::NotMapped);
+        }
+        let mapping = match span.value.backing {
+            Backing::Shared(number) => contents.mappings.get(number),
+            _ => None,
+        };
+        let object = mapping.map(|mapping| mapping.view.object.clone());
+        Ok((object.filter(|object| object.tracks_writes()), span.end))
+    }
+
     /// Loads this space on this hart unless it is loaded already. Interrupts are off, and stay off
     /// until user mode is entered.
     pub(crate) fn activate(&self) {
@@ -154,6 +176,10 @@ impl AddressSpace {
         let region = contents.regions.around(range).ok_or(MapError::NotMapped)?;
         if end <= range.end {
             return Ok(());
+        }
+        let mapping = region.backing.mapping().and_then(|number| contents.mappings.get(number));
+        if mapping.is_some_and(|mapping| !mapping.view.object.may_extend()) {
+            return Err(MapError::Overlap);
         }
         contents.insert_mapped(range.end..end, region.rights, region.backing)
     }
@@ -274,6 +300,7 @@ impl AddressSpace {
                         self.root.sync_instruction_stream();
                     })?;
                 }
+                Resolved::MustBeKnown(region) => contents.make_known(address, region)?,
             }
         }
     }

@@ -12,6 +12,9 @@ use core::ops::Range;
 /// held.
 const BATCH: usize = 32;
 
+/// References to a frame of an object that one entry has, and no call in flight.
+const OBJECT_AND_ENTRY: usize = 2;
+
 /// Maximum number of holes without tables that are skipped in one portion.
 const HOLES: usize = 64;
 
@@ -140,20 +143,25 @@ impl AddressSpace {
         let contents = &mut *self.contents.lock();
         contents.admit_regions()?;
         let (limit, backing) = contents.regions.protectable(range)?;
+        let mut tracks = false;
         if let Some(number) = backing.mapping() {
-            let may_write = contents.mappings.get(number).is_some_and(|at| at.view.may_write);
+            let view = contents.mappings.get(number).map(|mapping| &mapping.view);
             // What another process can write is never executed.
+            let may_write = view.is_some_and(|view| view.may_write);
             if rights.execute && !backing.is_own() || rights.write && !may_write {
                 return Err(MapError::Protected);
             }
+            tracks = !backing.is_own() && view.is_some_and(|view| view.object.tracks_writes());
         }
         let (pages, _) = contents.table.first_pages(range.start..limit, HOLES);
         let end = pages.end;
         contents.regions.protect(range.start..end, Region { rights, backing })?;
         contents.adjust_charge();
         let mut any = false;
+        // The next write to a page that is tracked makes it writable again.
+        let of_entries = if tracks { rights.without_write() } else { rights };
         contents.table.for_each_present(pages, |_, mut slot| {
-            slot.set_rights(rights);
+            slot.set_rights(of_entries);
             any = true;
             true
         });
@@ -161,6 +169,53 @@ impl AddressSpace {
             self.flush(range.start..end);
             if rights.execute {
                 self.root.sync_instruction_stream();
+            }
+        }
+        Ok((end < range.end).then_some(end..range.end))
+    }
+
+    /// Makes pages in the first part of `range` read-only that are writable and tracked by their
+    /// object, which learns of those of which it has the only other reference. Returns the rest of
+    /// the range, `None` if it is complete.
+    ///
+    /// # Errors
+    /// `BadRange`.
+    pub fn write_protect_some(
+        &self,
+        range: &Range<usize>,
+    ) -> Result<Option<Range<usize>>, MapError> {
+        check_range(range)?;
+        let contents = &mut *self.contents.lock();
+        let (pages, _) = contents.table.first_pages(range.clone(), HOLES);
+        let mut end = pages.end;
+        let (regions, mappings) = (&contents.regions, &contents.mappings);
+        let mut protected = [const { None }; BATCH];
+        let mut count = 0;
+        contents.table.for_each_present(pages.clone(), |address, mut slot| {
+            let tracked = match regions.at(address).map(|region| region.backing) {
+                Some(Backing::Shared(number)) => mappings.get(number),
+                _ => None,
+            };
+            let tracked = tracked.filter(|mapping| mapping.view.object.tracks_writes());
+            if let Some(mapping) = tracked
+                && slot.get().rights().write
+            {
+                slot.set_rights(slot.get().rights().without_write());
+                protected[count] = Some((mapping, mapping.page_at(address), slot.references()));
+                count += 1;
+            }
+            if count == BATCH {
+                end = address + layout::PAGE_BYTES;
+            }
+            count < BATCH
+        });
+        if count > 0 {
+            self.flush(pages.start..end);
+        }
+        // With the lock, so that no thread has made one of them writable again.
+        for (mapping, page, references) in protected.into_iter().flatten() {
+            if references == OBJECT_AND_ENTRY {
+                mapping.view.object.becomes_read_only(page);
             }
         }
         Ok((end < range.end).then_some(end..range.end))

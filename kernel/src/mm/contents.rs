@@ -42,6 +42,8 @@ pub(super) enum Resolved<R> {
     MustBeOwn,
     /// It will be when the page, which is missing, has a frame of the region's object.
     MustBeMapped(Region),
+    /// It will be when the region's object knows of it.
+    MustBeKnown(Region),
 }
 
 /// The maximum memory for a region's record.
@@ -247,11 +249,9 @@ impl Contents {
                 if entry.is_valid() && entry.rights().allow(access) {
                     return Ok(Resolved::Done(use_slot(&slot)));
                 }
-                let must_be_own = access == Access::Write && self.may_be_written(address);
-                return if must_be_own {
-                    Ok(Resolved::MustBeOwn)
-                } else {
-                    Err(FaultError::NotAllowed)
+                return match access {
+                    Access::Write => self.why_not_writable(address),
+                    _ => Err(FaultError::NotAllowed),
                 };
             }
         }
@@ -265,11 +265,30 @@ impl Contents {
         Ok(Resolved::Done(self.make_page(address, &[], region.rights, use_slot)?))
     }
 
-    /// Whether the program may write to its own page at `address`.
+    /// What has to happen before the program can write to the page at `address`, of which the entry
+    /// does not permit it.
     #[cold]
-    fn may_be_written(&self, address: usize) -> bool {
-        let region = self.regions.at(address);
-        region.is_some_and(|region| region.backing.is_own() && region.rights.write)
+    fn why_not_writable<R>(&self, address: usize) -> Result<Resolved<R>, FaultError> {
+        match self.regions.at(address) {
+            Some(region) if !region.rights.write => Err(FaultError::NotAllowed),
+            Some(Region { backing, .. }) if backing.is_own() => Ok(Resolved::MustBeOwn),
+            Some(region) if matches!(region.backing, Backing::Shared(_)) => {
+                Ok(Resolved::MustBeKnown(region))
+            }
+            _ => Err(FaultError::NotAllowed),
+        }
+    }
+
+    /// Makes the entry for `address` writable, of a page of a shared mapping of an object that
+    /// tracks writes.
+    #[cold]
+    pub(super) fn make_known(&mut self, address: usize, region: Region) -> Result<(), FaultError> {
+        let number = region.backing.mapping().ok_or(FaultError::NotAllowed)?;
+        let mapping = self.mappings.get(number).ok_or(FaultError::NotAllowed)?;
+        let mut slot = self.table.find(address).ok_or(FaultError::NotAllowed)?;
+        mapping.view.object.becomes_writable(mapping.page_at(address));
+        slot.set_rights(region.rights);
+        Ok(())
     }
 
     /// Makes the page around `address`, of which the frame is common, one that the program can
@@ -303,7 +322,9 @@ impl Contents {
             // The lock of this space is held until the entry exists: an object that loses the page
             // meanwhile removes the entry afterwards.
             let frame = mapping.view.object.page(page, mapping.view.payer)?;
-            self.table.find_or_make(address)?.put(frame, region.rights);
+            let tracks = mapping.view.object.tracks_writes();
+            let rights = if tracks { region.rights.without_write() } else { region.rights };
+            self.table.find_or_make(address)?.put(frame, rights);
             self.shared += 1;
             self.adjust_charge();
             return Ok(());

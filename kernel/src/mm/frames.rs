@@ -253,6 +253,11 @@ impl Frame {
         &table().records[self.number()].references
     }
 
+    /// Whether there is no other reference to the frame.
+    pub fn is_only_reference(&self) -> bool {
+        self.references().count() == 1
+    }
+
     /// Another reference to the frame at `physical`.
     ///
     /// # Safety

@@ -20,6 +20,7 @@ use super::quota::Family;
 use super::{FaultError, OutOfMemory, layout};
 use alloc::sync::Arc;
 use cops_algorithms::numbered::Numbered;
+use core::any::Any;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -40,6 +41,27 @@ pub trait MemoryObject: Send + Sync {
     /// # Errors
     /// `NoPage` beyond its end; `OutOfMemory`.
     fn copy_page(&self, page: u64) -> Result<Frame, FaultError>;
+
+    /// Whether it must know which of its pages spaces can write to, because they are kept elsewhere
+    /// too. Entries of such pages are not writable until [`Self::becomes_writable`].
+    fn tracks_writes(&self) -> bool {
+        false
+    }
+
+    /// A space is about to make its entry for this page writable. With the lock of the space.
+    fn becomes_writable(&self, _page: u64) {}
+
+    /// A space has made its entry for this page read-only, and had the only entry. With the lock of
+    /// the space.
+    fn becomes_read_only(&self, _page: u64) {}
+
+    /// Whether a mapping may be made longer: pages behind it exist without further work.
+    fn may_extend(&self) -> bool {
+        true
+    }
+
+    /// The object itself, for the part of the kernel that has made it.
+    fn as_any(&self) -> &dyn Any;
 }
 
 /// The number of a new object.

@@ -8,10 +8,12 @@ use cops_abi::errno::CallResult;
 use cops_abi::linux::map_flags as more_flags;
 use cops_abi::syscall::map_flags;
 use cops_algorithms::user_range::own_pages;
+use cops_fallible::try_box;
 
 use super::Reply;
 use super::arguments::Arguments;
 use crate::arch::SyscallFrame;
+use crate::call::{MapCall, Operation, PathCall, Place, Then};
 use crate::drivers::random;
 use crate::fs::{Device, File, Object, SharedMemory};
 use crate::mm::layout::{LAZY_AREA, MAP_AREA, PAGE_BYTES, page_up};
@@ -57,6 +59,19 @@ pub fn map(
     };
     let space = &cpu.process.space;
     mm::admit()?;
+    if let Some(file) = &file
+        && let Object::Served(served) = &file.object
+    {
+        let is_shared = match flags & KIND {
+            map_flags::SHARED => true,
+            map_flags::PRIVATE => false,
+            _ => return Err(Errno::EINVAL),
+        };
+        let place = place(address, length, flags, is_lazy || rights == Rights::NONE)?;
+        let call = part.of_served_file(file, is_shared, place)?;
+        let call = PathCall::of_node(served.node().clone(), Then::Map(try_box(call)?));
+        return Ok(super::submit(cpu, frame, Operation::Path(try_box(call)?)));
+    }
     if flags & more_flags::FIXED_NOREPLACE != 0 {
         let range = own_pages(address, length).ok_or(Errno::EINVAL)?;
         space.map(range, rights, &source()?)?;
@@ -82,6 +97,20 @@ pub fn map(
     Ok(Reply::Done(Ok(space.map_anywhere(area, length, rights, &source)?)))
 }
 
+/// Where a file that a process serves is to be mapped.
+fn place(address: usize, length: usize, flags: usize, is_lazy: bool) -> Result<Place, Errno> {
+    let range = own_pages(address, length);
+    if flags & more_flags::FIXED_NOREPLACE != 0 {
+        return Ok(Place::Free(range.ok_or(Errno::EINVAL)?));
+    }
+    if flags & more_flags::FIXED != 0 {
+        let range = range.ok_or(Errno::EINVAL)?;
+        return Ok(Place::Replace(range.clone(), Some(range)));
+    }
+    let area = if is_lazy { LAZY_AREA } else { MAP_AREA };
+    Ok(Place::Anywhere { hint: range.filter(|_| address != 0), area, length })
+}
+
 /// What is to be mapped.
 struct Part {
     payer: Family,
@@ -102,15 +131,39 @@ impl Part {
         Ok(Source::Shared(View { object, first: 0, payer: self.payer, may_write: true }))
     }
 
-    /// A part of a file.
-    fn of_file(&self, file: &File, is_shared: bool) -> Result<Source, Errno> {
+    /// Checks whether that part of `file` may be mapped so.
+    fn check(&self, file: &File, is_shared: bool) -> Result<(), Errno> {
         // A position in a file is signed.
         let end = self.offset.checked_add(self.length).filter(|&end| isize::try_from(end).is_ok());
         end.ok_or(Errno::EOVERFLOW)?;
-        let may_write = file.is_writable();
-        if !file.is_readable() || is_shared && self.rights.write && !may_write {
+        if !file.is_readable() || is_shared && self.rights.write && !file.is_writable() {
             return Err(Errno::EACCES);
         }
+        Ok(())
+    }
+
+    /// A part of a file that a process serves.
+    fn of_served_file(
+        &self,
+        file: &File,
+        is_shared: bool,
+        place: Place,
+    ) -> Result<MapCall, Errno> {
+        self.check(file, is_shared)?;
+        // What another process can write is never executed.
+        if is_shared && self.rights.execute {
+            return Err(Errno::EACCES);
+        }
+        let first = (self.offset / PAGE_BYTES) as u64;
+        let pages = first..first + self.length.div_ceil(PAGE_BYTES) as u64;
+        let may_write = !is_shared || file.is_writable();
+        Ok(MapCall::new(place, self.rights, pages, is_shared, may_write))
+    }
+
+    /// A part of a file.
+    fn of_file(&self, file: &File, is_shared: bool) -> Result<Source, Errno> {
+        self.check(file, is_shared)?;
+        let may_write = file.is_writable();
         match &file.object {
             Object::Device { device: Device::Zero, .. } if is_shared => self.of_shared_memory(),
             Object::Device { device: Device::Zero, .. } => Ok(Source::Anonymous),

@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
+use core::any::Any;
 
 use cops_abi::Errno;
 use cops_abi::file::{Status, Time, Usage, mode};
@@ -207,6 +208,10 @@ impl MemoryObject for Inode {
             }
             Body::Directory | Body::Link(_) | Body::Device(..) => Err(FaultError::NoPage),
         }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 

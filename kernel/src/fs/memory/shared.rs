@@ -5,6 +5,7 @@
 //! shorter while it is mapped (decision 37).
 
 use alloc::sync::Arc;
+use core::any::Any;
 
 use cops_abi::Errno;
 use cops_fallible::try_arc;
@@ -27,6 +28,10 @@ impl MemoryObject for SharedFile {
 
     fn copy_page(&self, page: u64) -> Result<Frame, FaultError> {
         self.0.copy_page(page)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 

@@ -16,6 +16,7 @@ use cops_algorithms::requests::Room;
 use cops_fallible::List;
 
 use super::connection::Connection;
+use super::mapped::MappedFile;
 use super::node::ServedNode;
 use super::request::{Answered, Draft, Request};
 use crate::fs::node::{Attempt, NodeRef};
@@ -34,6 +35,18 @@ pub struct Ask {
     /// The number of the next operation.
     next: usize,
     pending: Option<Pending>,
+    turn: Turn,
+}
+
+/// The call's turn to load, write back or resize a mapped file.
+#[derive(Default)]
+enum Turn {
+    #[default]
+    None,
+    /// It waits for it; in the file's queue with this number, if it has one.
+    Wanted(Arc<MappedFile>, Option<u32>),
+    /// It has it.
+    Taken(Arc<MappedFile>),
 }
 
 /// A request that is not answered.
@@ -118,6 +131,72 @@ impl Ask {
         self.pending.as_ref().is_some_and(|pending| pending.room.is_some())
     }
 
+    /// Whether nothing has been asked since the last step.
+    pub fn is_fresh(&self) -> bool {
+        self.pending.is_none() && self.answers.is_empty()
+    }
+
+    /// Takes the turn of `file`, and keeps it until [`Self::end_turn`]. False: the call has to
+    /// wait for it.
+    pub fn take_turn(&mut self, file: &Arc<MappedFile>) -> bool {
+        if self.has_turn_of(file) {
+            return true;
+        }
+        if file.try_take_turn() {
+            self.end_turn();
+            self.turn = Turn::Taken(file.clone());
+            return true;
+        }
+        if let Turn::Wanted(wanted, _) = &self.turn
+            && Arc::ptr_eq(wanted, file)
+        {
+            return false;
+        }
+        self.end_turn();
+        self.turn = Turn::Wanted(file.clone(), None);
+        false
+    }
+
+    /// The caller has taken the turn of `file` for this call.
+    pub fn has_turn(&mut self, file: Arc<MappedFile>) {
+        self.turn = Turn::Taken(file);
+    }
+
+    /// The file of which the call has the turn.
+    pub fn turn(&self) -> Option<&Arc<MappedFile>> {
+        match &self.turn {
+            Turn::Taken(file) => Some(file),
+            Turn::None | Turn::Wanted(..) => None,
+        }
+    }
+
+    /// Whether the call has the turn of `file`.
+    pub fn has_turn_of(&self, file: &Arc<MappedFile>) -> bool {
+        self.turn().is_some_and(|taken| Arc::ptr_eq(taken, file))
+    }
+
+    /// The call does not need the turn any more, or does not wait for it.
+    pub fn end_turn(&mut self) {
+        match core::mem::take(&mut self.turn) {
+            Turn::None => {}
+            Turn::Wanted(file, Some(number)) => file.turns.remove(number, true),
+            Turn::Wanted(_, None) => {}
+            Turn::Taken(file) => file.end_turn(),
+        }
+    }
+
+    /// The call has ended: it does not wait for a turn any more.
+    pub fn remove_waiter(&mut self) {
+        if let Turn::Wanted(..) = self.turn {
+            self.end_turn();
+        }
+    }
+
+    /// Whether [`Self::insert_waiter`] would have something to wait for.
+    pub fn must_wait(&self) -> bool {
+        self.pending.is_some() || matches!(self.turn, Turn::Wanted(..))
+    }
+
     /// The reply to the request `draft`; `None` if there is none yet.
     pub fn ask<'d>(
         &mut self,
@@ -163,9 +242,14 @@ impl Ask {
         Some(receive())
     }
 
-    /// Sends the request that the last attempt has prepared, or gives it the priority of `waiter`.
-    /// Returns whether there is one.
+    /// Sends the request that the last attempt has prepared, or gives it the priority of `waiter`;
+    /// or waits for a turn. Returns whether there is something to wait for.
     pub fn insert_waiter(&mut self, waiter: &Waiter) -> bool {
+        if let (None, Turn::Wanted(file, number)) = (&self.pending, &mut self.turn) {
+            *number = Some(waiter.number);
+            file.turns.insert(*waiter);
+            return true;
+        }
         let Some(Pending { connection, request, room }) = &mut self.pending else { return false };
         match room.take() {
             Some(room) => connection.send(request, room, waiter),
@@ -191,6 +275,15 @@ fn prepare<'d>(
 
 impl Drop for Ask {
     fn drop(&mut self) {
+        self.leave();
+        // After what was under way: its file may be written by the next one.
+        self.end_turn();
+    }
+}
+
+impl Ask {
+    /// Takes back a request that is not answered.
+    fn leave(&mut self) {
         let Some(Pending { connection, request, .. }) = self.pending.take() else { return };
         let (ticket, answered) = request.leave();
         if let Some(ticket) = ticket {

@@ -12,6 +12,7 @@ use spin::{Mutex, Once};
 
 use super::closed;
 use super::forget::{Forget, Forgotten, sweep};
+use super::mapped::{MappedFiles, WriteBack};
 use super::pages::Pages;
 use super::request::Request;
 use crate::fs::memory::next_number;
@@ -36,6 +37,8 @@ pub struct Connection {
     is_closed: AtomicBool,
     /// Pages of files, if the file system was mounted so.
     pages: Once<Pages>,
+    /// Files that are mapped, of those of which pages are kept.
+    pub(super) mapped: MappedFiles,
     /// In the list of closed connections: the next one.
     pub(super) next_closed: Mutex<Option<Arc<Connection>>>,
     charge: Charge,
@@ -95,6 +98,11 @@ impl Connection {
         drop(removed);
     }
 
+    /// The family that pays for it.
+    pub fn payer(&self) -> Family {
+        self.charge.family()
+    }
+
     /// The pages of files, if they are kept.
     pub fn pages(&self) -> Option<&Pages> {
         self.pages.get()
@@ -140,7 +148,7 @@ impl Connection {
     ///
     /// # Errors
     /// `EBUSY` if it has been mounted before, `EIO` if the server is gone, `ENOMEM`.
-    pub fn begin(&self, keeps_pages: bool) -> Result<(), Errno> {
+    pub fn begin(self: &Arc<Self>, keeps_pages: bool) -> Result<(), Errno> {
         let pages = match keeps_pages {
             true => Some(Pages::new(self.charge.family())?),
             false => None,
@@ -153,8 +161,13 @@ impl Connection {
             return Err(Errno::EBUSY);
         }
         state.nodes = Some(1);
+        drop(state);
         // No node is in use yet, so nothing has been read.
         if let Some(pages) = pages {
+            if let Err(error) = WriteBack::start(self) {
+                self.state.lock().nodes = None;
+                return Err(error);
+            }
             self.pages.call_once(|| pages);
         }
         Ok(())
@@ -260,6 +273,11 @@ impl Connection {
             let bytes = buffer.len() - Reply::BYTES;
             let is_data = reply.error == 0 && matches!(answered, Ok((_, Ok(_))));
             pages.answered(&request, &reply, is_data.then_some(bytes));
+            if request.changes()
+                && let Some(file) = self.mapped.get(request.node())
+            {
+                request.with_sent(|data, sent| file.answered(&request, &reply, data, sent));
+            }
         }
         let (coroutine, told) = answered?;
         if let Some(coroutine) = coroutine {
@@ -277,6 +295,7 @@ impl Connection {
         drop(state);
         sweep(forgotten);
         self.fail_next();
+        self.mapped.write_back.close();
     }
 }
 
@@ -303,6 +322,7 @@ impl FileServer {
             last_request: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             pages: Once::new(),
+            mapped: MappedFiles::new(),
             next_closed: Mutex::new(None),
             charge,
         })?))

@@ -181,13 +181,33 @@ impl ServedTransfer {
         if node.is_closed() {
             return Some(Err(Errno::EIO));
         }
+        let mapped = node.mapped();
         while self.done < length {
+            let mut length = length;
+            if let Some(mapped) = &mapped
+                && !self.ask.is_pending()
+            {
+                let from = offset + self.done as u64;
+                let count = mapped.read(from, (&self.buffers, self.done), length - self.done);
+                if count > 0 {
+                    self.done += count;
+                    continue;
+                }
+            }
+            if mapped.is_some() {
+                // The next page may be one that is mapped.
+                let at = within_page(offset + self.done as u64);
+                length = length.min(self.done + FRAME_BYTES - at);
+            }
             if !self.ask.is_pending() {
                 let (from, rest) = (offset + self.done as u64, length - self.done);
                 let read = pages.read((number, from), (&self.buffers, self.done), rest);
                 self.done += read.bytes;
-                if read.is_end || self.done == length {
+                if read.is_end {
                     break;
+                }
+                if self.done == length {
+                    continue;
                 }
             }
             let (from, rest) = (offset + self.done as u64, length - self.done);
@@ -214,8 +234,9 @@ impl ServedTransfer {
 
     /// Registers `waiter` for the next event: its turn, or the reply.
     pub fn insert_waiter(&mut self, waiter: Waiter) {
-        if self.ask.insert_waiter(&waiter) {
-            self.remove_waiter(waiter.number, false);
+        if self.ask.must_wait() {
+            self.stop_queueing(waiter.number, false);
+            self.ask.insert_waiter(&waiter);
         } else if let Object::Served(served) = &self.file.object {
             self.is_queued = true;
             served.turns.insert(waiter);
@@ -230,6 +251,11 @@ impl ServedTransfer {
     /// The waiter with this number stops waiting for its turn. If it was woken and has not used
     /// the turn, the next one may have it.
     pub fn remove_waiter(&mut self, waiter: u32, must_pass_on: bool) {
+        self.ask.remove_waiter();
+        self.stop_queueing(waiter, must_pass_on);
+    }
+
+    fn stop_queueing(&mut self, waiter: u32, must_pass_on: bool) {
         if core::mem::take(&mut self.is_queued)
             && let Object::Served(served) = &self.file.object
         {

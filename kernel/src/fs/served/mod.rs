@@ -14,6 +14,7 @@
 //! - `ask` is the client's side: the part of a call that waits for requests.
 //! - `node` is what a path names in such a file system; `file` is an open one.
 //! - `pages` keeps pages of files, so that reads of them are no requests.
+//! - `mapped` has the pages of files that are mapped, and writes them back.
 //! - `forget` is the memory for the message that a node is not used any more.
 //! - `closed` frees what the connections of servers that are gone have kept.
 //!
@@ -27,6 +28,7 @@ mod closed;
 mod connection;
 mod file;
 mod forget;
+mod mapped;
 mod node;
 mod pages;
 mod request;
@@ -34,6 +36,7 @@ mod request;
 pub use ask::Ask;
 pub use connection::FileServer;
 pub use file::{ServedFile, ServedTransfer};
+pub use mapped::Mapping;
 pub use node::ServedNode;
 
 /// Frees some of what is left of servers that are gone. Returns whether there is more.

@@ -14,6 +14,7 @@ use cops_fallible::{List, Text, try_arc};
 use super::ask::{Answer, Ask};
 use super::connection::Connection;
 use super::forget::Forget;
+use super::mapped::{MappedFile, MappedFiles, Mapping};
 use super::pages::Pages;
 use super::request::{Data, Draft};
 use crate::fs::node::{Attempt, Change, Listed, New, Node, NodeRef};
@@ -159,11 +160,60 @@ impl ServedNode {
         Some(if is_possible { Ok((end, count as usize)) } else { Err(Errno::EIO) })
     }
 
+    /// Writes back what `next` returns: bytes of a mapped file, and where they belong. Returns how
+    /// many have been written.
+    pub(super) fn write_back(
+        &self,
+        next: impl FnOnce() -> Result<(u64, PinnedBuffer), Errno>,
+        ask: &mut Ask,
+    ) -> Attempt<usize> {
+        let answer = attempt!(ask.ask(&self.connection, || {
+            let (offset, buffer) = next()?;
+            let mut draft = Draft::new(operation::WRITE, self.number);
+            let length = buffer.len();
+            let mut buffers = List::new();
+            buffers.try_push(buffer)?;
+            (draft.first, draft.is_write_back) = (offset, true);
+            draft.data = Data::From(buffers, length);
+            Ok(draft)
+        }));
+        Some(usize::try_from(answer.reply.value).map_err(|_| Errno::EIO))
+    }
+
+    /// The file, if it is mapped, or is to be written back.
+    pub fn mapped(&self) -> Option<Arc<MappedFile>> {
+        self.connection.mapped.get(self.number)
+    }
+
+    /// The next file of this file system, above `after`, with pages that are to be written back, or
+    /// the number to go on with.
+    pub fn next_dirty(&self, after: u64) -> Result<Arc<MappedFile>, Option<u64>> {
+        self.connection.mapped.next_dirty(after)
+    }
+
+    /// A mapping of `node`, which is this one; `payer` pays for what it takes.
+    ///
+    /// # Errors
+    /// `ENODEV` if it is no file of which the kernel keeps pages, `ENOMEM`.
+    pub fn map(&self, node: &NodeRef, payer: Family) -> Result<Arc<Mapping>, Errno> {
+        MappedFiles::map(&self.connection, node, payer)
+    }
+
     fn set_length(&self, length: u64, ask: &mut Ask) -> Attempt<()> {
+        if let Some(file) = self.mapped() {
+            if !ask.take_turn(&file) {
+                return None;
+            }
+            // What a write-back has sent would make the file longer again.
+            if !ask.is_pending() && file.would_lose(length) {
+                return Some(Err(Errno::ETXTBSY));
+            }
+        }
         attempt!(self.ask_with(operation::SET_STATUS, ask, |draft| {
             (draft.flags, draft.second) = (change::LENGTH, length);
             draft.data = Data::Words([0; 4]);
         }));
+        ask.end_turn();
         Some(Ok(()))
     }
 }
@@ -233,6 +283,11 @@ impl Node for ServedNode {
     }
 
     fn synchronise(&self, ask: &mut Ask) -> Attempt<()> {
+        if let Some(file) = self.mapped()
+            && (ask.has_turn_of(&file) || ask.is_fresh() && file.has_dirty())
+        {
+            attempt!(file.write_back(ask));
+        }
         attempt!(self.ask(operation::SYNCHRONISE, ask));
         Some(Ok(()))
     }

@@ -7,7 +7,6 @@
 use cops_abi::Errno;
 use cops_abi::served::{DATA_BYTES_MAX, Reply};
 use cops_algorithms::page_cache::{CHUNK_PAGES, Fill, Found, PAGE_BYTES, PageCache};
-use cops_fallible::List;
 use spin::Mutex;
 
 use super::request::{Effect, Request};
@@ -61,7 +60,7 @@ impl Pages {
     pub fn read(
         &self,
         (node, offset): (u64, u64),
-        (buffers, at): (&List<PinnedBuffer>, usize),
+        (buffers, at): (&[PinnedBuffer], usize),
         length: usize,
     ) -> Read {
         let mut bytes = 0;
@@ -82,6 +81,14 @@ impl Pages {
             }
         }
         Read { bytes, is_end: false }
+    }
+
+    /// Page `number` of `node`, if it is kept.
+    pub fn find(&self, node: u64, number: u64) -> Option<Frame> {
+        match self.0.lock().table.find(node, number) {
+            Found::Page(frame, _) => Some(frame),
+            Found::End | Found::Nothing => None,
+        }
     }
 
     /// A request for pages is about to be made, because `length` bytes of `node` at `offset` are
@@ -106,7 +113,7 @@ impl Pages {
             (Effect::None, _) | (Effect::Fills(..), None) => {}
             (&Effect::Fills(fill, first), Some(bytes)) => self.keep(request, fill, first, bytes),
             // At most the bytes of one request.
-            (Effect::Writes(bytes), _) => {
+            (Effect::Writes(bytes) | Effect::WritesBack(bytes), _) => {
                 self.0.lock().table.has_changed(request.node(), bytes.clone(), drop);
             }
             (Effect::Changes, _) => self.0.lock().table.forget(request.node()),
@@ -165,7 +172,7 @@ impl Kept {
 /// Copies `length` bytes of a page to `buffers`, from `at` on.
 pub fn copy(
     (frame, within): (&Frame, usize),
-    (buffers, mut at): (&List<PinnedBuffer>, usize),
+    (buffers, mut at): (&[PinnedBuffer], usize),
     length: usize,
 ) {
     let mut piece = [0; PIECE_BYTES];

@@ -41,6 +41,8 @@ pub struct Draft<'a> {
     pub names_node: bool,
     /// If the data of the reply are whole pages, which may be kept.
     pub fill: Option<Fill>,
+    /// Whether it writes what is in pages of a mapped file.
+    pub is_write_back: bool,
 }
 
 impl Draft<'_> {
@@ -56,6 +58,7 @@ impl Draft<'_> {
             data: Data::Nothing,
             names_node: false,
             fill: None,
+            is_write_back: false,
         }
     }
 
@@ -70,7 +73,11 @@ impl Draft<'_> {
                 let bytes = self.first..self.first.saturating_add(length as u64);
                 let is_at_end = self.flags & served::AT_END != 0;
                 // Where that is, only the reply says, and not if it is an error.
-                if is_at_end { Effect::Changes } else { Effect::Writes(bytes) }
+                match (is_at_end, self.is_write_back) {
+                    (true, _) => Effect::Changes,
+                    (_, true) => Effect::WritesBack(bytes),
+                    _ => Effect::Writes(bytes),
+                }
             }
             (operation::SET_STATUS, _) if self.flags & change::LENGTH != 0 => Effect::Changes,
             (operation::CREATE | operation::MAKE_DIRECTORY | operation::MAKE_LINK, _) => {
@@ -89,6 +96,8 @@ pub enum Effect {
     Fills(Fill, u64),
     /// It changes these bytes.
     Writes(Range<u64>),
+    /// The same, to what is in pages of a mapped file.
+    WritesBack(Range<u64>),
     /// It changes any bytes of the node, or its length.
     Changes,
     /// It makes the node that the reply names.
@@ -118,7 +127,7 @@ pub struct Request {
     /// What it does to pages that are kept.
     pub effect: Effect,
     progress: Mutex<Progress>,
-    _charge: Charge,
+    charge: Charge,
 }
 
 struct Progress {
@@ -162,7 +171,7 @@ impl Request {
         if let Data::Room(length) = data {
             bytes += length.next_multiple_of(FRAME_BYTES) as u64;
         }
-        let _charge = Charge::new(payer, &Amounts::of(Kind::Memory, bytes))?;
+        let charge = Charge::new(payer, &Amounts::of(Kind::Memory, bytes))?;
         let forget = if names_node { Some(Forget::new(payer)?) } else { None };
         let data = match data {
             Data::Room(length) => {
@@ -185,7 +194,7 @@ impl Request {
         };
         let names = [Text::try_from_str(names[0])?, Text::try_from_str(names[1])?];
         let progress = Mutex::new(Progress { stage: Stage::New, data, coroutine: None, forget });
-        Ok(try_arc(Self { header, names, effect, progress, _charge })?)
+        Ok(try_arc(Self { header, names, effect, progress, charge })?)
     }
 
     /// It is about to be sent.
@@ -205,7 +214,25 @@ impl Request {
         !matches!(self.effect, Effect::None | Effect::Fills(..))
     }
 
-    /// Number of bytes that it asks for.
+    /// Whether it writes at the end of the file.
+    pub fn writes_at_end(&self) -> bool {
+        self.header.operation == operation::WRITE
+    }
+
+    /// The family that pays for it.
+    pub fn payer(&self) -> Family {
+        self.charge.family()
+    }
+
+    /// Calls `visit` with what it has sent and the number of its bytes, if its call has not gone.
+    pub fn with_sent(&self, visit: impl FnOnce(&[PinnedBuffer], usize)) {
+        match &self.progress.lock().data {
+            Data::From(buffers, length) => visit(buffers, *length),
+            _ => visit(&[], 0),
+        }
+    }
+
+    /// Number of bytes that it asks for, or the length that it sets.
     pub fn asked(&self) -> u64 {
         self.header.second
     }

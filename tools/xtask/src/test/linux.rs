@@ -47,6 +47,8 @@ const ONE: &[&str] = &["1"];
 const SERVED: &str = "served";
 /// Where it does; programs with this argument use it too.
 const SERVED_PLACE: &str = "/disk";
+/// The program that maps files, also those of a served file system.
+const MAPPING: &str = "mapping";
 /// The program of `./cops bench files`, which runs on this host's Linux too.
 const FILES: &str = "files";
 
@@ -57,7 +59,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 43] = [
+const TESTS: [Test; 44] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -78,8 +80,17 @@ const TESTS: [Test; 43] = [
     },
     Test {
         name: "mapping: shared memory, mapped files, futexes between processes",
-        program: "mapping",
+        program: MAPPING,
         arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "mappings are in order",
+        message: "",
+    },
+    Test {
+        name: "mapping: the same of a file system that a process serves",
+        program: MAPPING,
+        arguments: &[SERVED_PLACE],
         harts: &["1", "4"],
         status: 0,
         last_line: "mappings are in order",
@@ -425,6 +436,9 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             let mut words = vec!["--smp", harts, "--add", &*folder];
             if test.program == SERVED || test.arguments.contains(&SERVED_PLACE) {
                 words.push("/bin/memfs");
+                if test.program == MAPPING {
+                    words.push("--cached");
+                }
             }
             words.push(&program);
             words.extend(test.arguments);

@@ -1,0 +1,263 @@
+//! Writing dirty pages to the server: for a call that wants them there, or by the connection's own
+//! coroutine when nothing has the file mapped any more.
+//!
+//! A page that a space can still write to stays dirty after it has been written. `msync` makes the
+//! entries of its space read-only first; a page that others have mapped is written again by the
+//! next call.
+
+use alloc::sync::Arc;
+use core::future::poll_fn;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use core::task::Poll;
+
+use cops_abi::inspect::coroutine_kind;
+use cops_abi::served::DATA_BYTES_MAX;
+use cops_abi::{Errno, Priority};
+use spin::Mutex;
+
+use super::{MappedFile, PAGE, State};
+use crate::fs::contents::sweep;
+use crate::fs::node::Attempt;
+use crate::fs::served::Ask;
+use crate::fs::served::connection::Connection;
+use crate::log;
+use crate::mm::PinnedBuffer;
+use crate::mm::quota::Family;
+use crate::sched::{self, Waiter};
+use crate::trace;
+
+/// Pages of one request.
+const REQUEST_PAGES: u64 = DATA_BYTES_MAX as u64 / PAGE;
+/// Pages that one portion looks at.
+const PORTION_PAGES: usize = 64;
+
+/// What the next portion of a write-back does.
+enum Next {
+    /// Writes these bytes at this offset.
+    Write(u64, PinnedBuffer),
+    /// Looks on.
+    Look,
+    /// Nothing: no page is dirty that was dirty at the beginning.
+    Nothing,
+}
+
+impl State {
+    /// What was being written back is dirty.
+    pub(super) fn must_be_written_again(&mut self) {
+        let bytes = core::mem::replace(&mut self.writing, 0..0);
+        for page in bytes.start / PAGE..bytes.end.div_ceil(PAGE) {
+            self.is_dirty = true;
+            if let Some(contents) = &mut self.contents {
+                contents.set_dirty(page, false);
+            }
+        }
+    }
+
+    fn next_to_write(&mut self) -> Result<Next, Errno> {
+        if self.place == 0 {
+            self.is_dirty = false;
+        }
+        let end = self.pages();
+        let Some(contents) = &mut self.contents else { return Ok(Next::Nothing) };
+        let first = match contents.find_dirty(self.place, PORTION_PAGES) {
+            Ok(first) if first < end => first,
+            Ok(_) | Err(None) => return Ok(Next::Nothing),
+            Err(Some(next)) => {
+                self.place = next;
+                return Ok(Next::Look);
+            }
+        };
+        let mut behind = first + 1;
+        while behind < end.min(first + REQUEST_PAGES)
+            && contents.find_dirty(behind, 1) == Ok(behind)
+        {
+            behind += 1;
+        }
+        let offset = first * PAGE;
+        let count = contents.len().min(behind * PAGE) - offset;
+        let buffer = PinnedBuffer::gathered(count as usize)?;
+        for page in first..behind {
+            // Before it is copied: what is written afterwards makes it dirty again.
+            self.is_dirty |= !contents.set_clean(page);
+            let at = ((page - first) * PAGE) as usize;
+            contents.copy_to(page, &buffer, at, (count as usize) - at);
+        }
+        (self.writing, self.place) = (offset..offset + count, behind);
+        Ok(Next::Write(offset, buffer))
+    }
+
+    /// The first `count` bytes of what was being written have been written. A page of which only a
+    /// part has been written is written once more.
+    fn has_written(&mut self, count: usize) -> Result<(), Errno> {
+        let next = self.writing.start + count as u64;
+        if next >= self.writing.end {
+            self.writing = 0..0;
+            return Ok(());
+        }
+        if next / PAGE == self.writing.start / PAGE {
+            return Err(Errno::EIO);
+        }
+        self.place = next / PAGE;
+        self.writing.start = self.place * PAGE;
+        self.must_be_written_again();
+        Ok(())
+    }
+}
+
+impl MappedFile {
+    /// Writes dirty pages to the server, and waits for the answers.
+    pub fn write_back(self: &Arc<Self>, ask: &mut Ask) -> Attempt<()> {
+        if !ask.take_turn(self) {
+            return None;
+        }
+        let written = self.write_some(ask)?;
+        ask.next_step();
+        ask.end_turn();
+        Some(written)
+    }
+
+    fn write_some(&self, ask: &mut Ask) -> Attempt<()> {
+        let node = self.node.served()?;
+        let mut next = None;
+        if !ask.is_pending() {
+            match self.state.lock().next_to_write() {
+                Ok(Next::Write(offset, buffer)) => next = Some((offset, buffer)),
+                Ok(Next::Look) => return None,
+                Ok(Next::Nothing) => return Some(Ok(())),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let answer = node.write_back(|| next.take().ok_or(Errno::EIO), ask)?;
+        match answer.and_then(|count| self.state.lock().has_written(count)) {
+            Ok(()) => {
+                // The next portion looks on.
+                ask.next_step();
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Nothing can be written back: the server is gone, or refuses it.
+    fn lose(&self, error: Errno) {
+        let mut state = self.state.lock();
+        let contents = state.contents.take();
+        state.is_dirty = false;
+        drop(state);
+        log::error!("what was written to a mapped file is lost: file {}: {error}", self.number());
+        if let Some(contents) = contents {
+            sweep(contents);
+        }
+    }
+}
+
+/// The files of a connection that its coroutine has to write back.
+pub struct WriteBack {
+    /// The first of a list.
+    first: Mutex<Option<Arc<MappedFile>>>,
+    /// The coroutine; 0: there is none.
+    coroutine: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+impl WriteBack {
+    /// Nothing to do, and no coroutine.
+    pub const fn new() -> Self {
+        let first = Mutex::new(None);
+        Self { first, coroutine: AtomicU64::new(0), is_closed: AtomicBool::new(false) }
+    }
+
+    /// Starts the coroutine of `connection`, which ends when that is closed.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn start(connection: &Arc<Connection>) -> Result<(), Errno> {
+        const KIND: usize = coroutine_kind::SERVICE as usize;
+        let future = trace::traced::<_, KIND>(write_back_all(connection.clone()));
+        let spawned = sched::executor().spawn_of_kind::<_, KIND>(future, Priority::DEFAULT);
+        let id = spawned.map_err(|_| Errno::ENOMEM)?;
+        trace::name(id.raw(), "write-back");
+        Ok(())
+    }
+
+    /// `file` has dirty pages, and no space has it mapped.
+    pub(super) fn add(&self, file: Arc<MappedFile>) {
+        let mut first = self.first.lock();
+        *file.next.lock() = first.take();
+        *first = Some(file);
+        drop(first);
+        self.wake();
+    }
+
+    /// Makes the coroutine look for work.
+    pub fn wake(&self) {
+        sched::wake_by_number(self.coroutine.load(Acquire));
+    }
+
+    /// The server is gone.
+    pub fn close(&self) {
+        self.is_closed.store(true, Release);
+        self.wake();
+    }
+
+    fn pop(&self) -> Option<Arc<MappedFile>> {
+        let mut first = self.first.lock();
+        let file = first.take()?;
+        *first = file.next.lock().take();
+        file.state.lock().is_listed = false;
+        Some(file)
+    }
+}
+
+/// Writes back the files of the list, one after the other, until the server is gone.
+async fn write_back_all(connection: Arc<Connection>) {
+    let this = &connection.mapped.write_back;
+    this.coroutine.store(sched::current_number(), Release);
+    loop {
+        let file = poll_fn(|_| match this.pop() {
+            Some(file) => Poll::Ready(Some(file)),
+            None if this.is_closed.load(Acquire) => Poll::Ready(None),
+            None => Poll::Pending,
+        })
+        .await;
+        let Some(file) = file else { return };
+        let written = write_back_one(&file, connection.payer()).await;
+        if let Err(error) = written
+            && !file.is_mapped()
+        {
+            file.lose(error);
+        }
+        file.settle();
+    }
+}
+
+/// Writes back `file`; `payer` pays for the requests.
+async fn write_back_one(file: &Arc<MappedFile>, payer: Family) -> Result<(), Errno> {
+    poll_fn(|_| {
+        let mut state = file.state.lock();
+        if !state.is_taken {
+            (state.is_taken, state.place) = (true, 0);
+            return Poll::Ready(());
+        }
+        state.coroutine_waits = true;
+        Poll::Pending
+    })
+    .await;
+    let mut ask = Ask::default();
+    ask.has_turn(file.clone());
+    poll_fn(|context| {
+        ask.begin(0, payer);
+        if let Some(result) = file.write_back(&mut ask) {
+            return Poll::Ready(result);
+        }
+        let Some(coroutine) = cops_executor::current() else { return Poll::Pending };
+        let is_unsent = ask.is_unsent();
+        let waiter = Waiter { number: 0, coroutine, priority: Priority::DEFAULT };
+        if !ask.insert_waiter(&waiter) || is_unsent {
+            // After a portion; and once more after a request is sent, which may be answered.
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    })
+    .await
+}
