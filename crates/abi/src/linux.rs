@@ -135,8 +135,6 @@ numbers! {
     BRK = 214;
     /// `mremap(address, length, new length, flags) -> address`.
     MREMAP = 216;
-    /// `msync(address, length, flags)`.
-    MSYNC = 227;
     /// `madvise(address, length, advice)`.
     MADVISE = 233;
     /// `riscv_hwprobe(...)`: always `ENOSYS`, as on Linux before 6.4; libraries ask at each start.
@@ -244,16 +242,6 @@ pub mod timer_file {
     pub const ABSOLUTE: usize = 1;
     /// Has no effect: the clock is never set.
     pub const CANCEL_ON_SET: usize = 2;
-}
-
-/// Flags of [`MSYNC`].
-pub mod sync_flags {
-    /// Begin to write.
-    pub const ASYNC: usize = 1;
-    /// Forget what other mappings have read.
-    pub const INVALIDATE: usize = 2;
-    /// Write, and wait for the end of that.
-    pub const SYNC: usize = 4;
 }
 
 /// The argument of [`SENDMSG`] and [`RECVMSG`]: offsets of its fields, and its size.

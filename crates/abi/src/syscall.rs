@@ -175,10 +175,13 @@ numbers! {
     /// `execve(path, argv, envp)`: replaces the program of this process; `argv` and `envp` are
     /// null-terminated arrays of NUL-terminated strings, `envp` may be 0. Returns only an error.
     EXECVE = 221;
-    /// `mmap(0, length, protection, flags: private anonymous, -1, 0) -> address`.
+    /// `mmap(address, length, protection, flags, fd, offset) -> address`. Can wait if it maps a
+    /// file that a process serves.
     MMAP = 222;
     /// `mprotect(address, length, protection)`.
     MPROTECT = 226;
+    /// `msync(address, length, flags)`. Can wait.
+    MSYNC = 227;
     /// `accept4(fd, *mut sockaddr or 0, *mut u32 length, flags: close on exec, non-blocking)`.
     /// Can wait.
     ACCEPT4 = 242;
@@ -435,6 +438,16 @@ pub mod protection {
     pub const WRITE: usize = 2;
     /// May be executed. Never together with [`WRITE`].
     pub const EXECUTE: usize = 4;
+}
+
+/// Flags of [`MSYNC`].
+pub mod sync_flags {
+    /// Begin to write.
+    pub const ASYNC: usize = 1;
+    /// Forget what other mappings have read.
+    pub const INVALIDATE: usize = 2;
+    /// Write, and wait for the end of that.
+    pub const SYNC: usize = 4;
 }
 
 /// Flags of `mmap`; exactly these two must be set.

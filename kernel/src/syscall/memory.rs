@@ -6,16 +6,16 @@ use alloc::sync::Arc;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::linux::map_flags as more_flags;
-use cops_abi::syscall::map_flags;
+use cops_abi::syscall::{map_flags, sync_flags};
 use cops_algorithms::user_range::own_pages;
 use cops_fallible::try_box;
 
 use super::Reply;
 use super::arguments::Arguments;
 use crate::arch::SyscallFrame;
-use crate::call::{MapCall, Operation, PathCall, Place, Then};
+use crate::call::{MapCall, Operation, PathCall, Place, SyncMemory, Then};
 use crate::drivers::random;
-use crate::fs::{Device, File, Object, SharedMemory};
+use crate::fs::{self, Device, File, Object, SharedMemory};
 use crate::mm::layout::{LAZY_AREA, MAP_AREA, PAGE_BYTES, page_up};
 use crate::mm::quota::Family;
 use crate::mm::{self, Rights, Source, UserRange, View};
@@ -95,6 +95,35 @@ pub fn map(
     let is_lazy = is_lazy || rights == Rights::NONE;
     let area = if is_lazy { LAZY_AREA } else { MAP_AREA };
     Ok(Reply::Done(Ok(space.map_anywhere(area, length, rights, &source)?)))
+}
+
+/// `msync(address, length, flags)`: returns when what was written to mappings of files that a
+/// process serves survives a loss of power. Other files that can be mapped are in memory. With
+/// `MS_ASYNC` nothing is done, as on Linux.
+pub fn sync(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    args: &Arguments<'_>,
+) -> Result<Reply, Errno> {
+    let process = &cpu.process;
+    use sync_flags::*;
+    let flags = args.flags(2, ASYNC | INVALIDATE | SYNC)?;
+    if flags & (ASYNC | SYNC) == ASYNC | SYNC || !args.number(0).is_multiple_of(PAGE_BYTES) {
+        return Err(Errno::EINVAL);
+    }
+    if args.number(1) == 0 {
+        return Ok(Reply::Done(Ok(0)));
+    }
+    let range = own_pages(args.number(0), args.number(1)).ok_or(Errno::ENOMEM)?;
+    if process.space.has_gap_in_portion(&range) {
+        return Err(Errno::ENOMEM);
+    }
+    if flags & SYNC == 0 || !process.space.shares_memory() {
+        return Ok(Reply::Done(Ok(0)));
+    }
+    let memory = Then::SynchroniseMemory(try_box(SyncMemory::new(range))?);
+    let call = PathCall::of_node(fs::root_directory().clone(), memory);
+    Ok(super::submit(cpu, frame, Operation::Path(try_box(call)?)))
 }
 
 /// Where a file that a process serves is to be mapped.

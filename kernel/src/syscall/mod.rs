@@ -354,6 +354,7 @@ fn dispatch(
             Ok(Resumable::Protect(args.own_pages(0)?, args.rights(2)?))
         })
         .into(),
+        number::MSYNC => memory::sync(cpu, frame, &args)?,
         number::GETRANDOM => {
             args.flags(2, memory::RANDOM_FLAGS)?;
             memory::random(process, args.range_of_at_most(0, random::BYTES_MAX)?).into()

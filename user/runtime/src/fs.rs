@@ -11,6 +11,7 @@
 //! closed.
 
 mod call;
+mod mapped;
 pub mod server;
 
 use alloc::ffi::CString;
@@ -25,6 +26,8 @@ use crate::io::{
 };
 use crate::system;
 use call::Argument;
+
+pub use mapped::Mapped;
 
 /// An open file.
 #[derive(Debug)]

@@ -4,16 +4,13 @@
 use alloc::sync::Arc;
 
 use cops_abi::Errno;
-use cops_abi::linux::{advice, remap_flags, sync_flags};
+use cops_abi::linux::{advice, remap_flags};
 use cops_algorithms::user_range::own_pages;
-use cops_fallible::try_box;
 
-use super::super::{Reply, submit};
+use super::super::Reply;
 use super::super::arguments::Arguments;
 use crate::arch::SyscallFrame;
-use crate::call::{Operation, PathCall, SyncMemory, Then};
-use crate::fs;
-use crate::mm::layout::{MAP_START, PAGE_BYTES, page_up};
+use crate::mm::layout::{MAP_START, page_up};
 use crate::mm::{self, MapError, Rights};
 use crate::process::resumable::{self, Resumable};
 use crate::process::{Linux, VirtualCpu};
@@ -75,35 +72,6 @@ pub fn remap(
         Err(MapError::Overlap) => Err(Errno::ENOMEM),
         Err(error) => Err(error.into()),
     }
-}
-
-/// `msync(address, length, flags)`: returns when what was written to mappings of files that a
-/// process serves survives a loss of power. Other files that can be mapped are in memory. With
-/// `MS_ASYNC` nothing is done, as on Linux.
-pub fn sync(
-    cpu: &Arc<VirtualCpu>,
-    frame: &SyscallFrame,
-    args: &Arguments<'_>,
-) -> Result<Reply, Errno> {
-    let process = &cpu.process;
-    use sync_flags::*;
-    let flags = args.flags(2, ASYNC | INVALIDATE | SYNC)?;
-    if flags & (ASYNC | SYNC) == ASYNC | SYNC || !args.number(0).is_multiple_of(PAGE_BYTES) {
-        return Err(Errno::EINVAL);
-    }
-    if args.number(1) == 0 {
-        return Ok(Reply::Done(Ok(0)));
-    }
-    let range = own_pages(args.number(0), args.number(1)).ok_or(Errno::ENOMEM)?;
-    if process.space.has_gap_in_portion(&range) {
-        return Err(Errno::ENOMEM);
-    }
-    if flags & SYNC == 0 || !process.space.shares_memory() {
-        return Ok(Reply::Done(Ok(0)));
-    }
-    let memory = Then::SynchroniseMemory(try_box(SyncMemory::new(range))?);
-    let call = PathCall::of_node(fs::root_directory().clone(), memory);
-    Ok(submit(cpu, frame, Operation::Path(try_box(call)?)))
 }
 
 /// `madvise(address, length, advice)`.

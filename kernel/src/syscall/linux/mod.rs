@@ -139,7 +139,6 @@ fn dispatch(
         number::BRK => memory::set_break(cpu, linux, frame, args.number(0)),
         native::MPROTECT if args.number(1) == 0 => Reply::Done(Ok(0)),
         number::MREMAP => memory::remap(cpu, frame, &args)?,
-        number::MSYNC => memory::sync(cpu, &frame, &args)?,
         number::MADVISE => memory::advise(cpu, frame, &args)?,
 
         native::CLOCK_GETTIME if args.number(0) == clock::PROCESS_CPUTIME => {

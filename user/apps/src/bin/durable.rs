@@ -6,7 +6,8 @@
 //! ```
 //!
 //! File number N is `DIRECTORY/fileM`, where M is N modulo 40, and has N as text, followed by a
-//! line feed, so often that it has 100 + 37 * N modulo 20000 bytes or a little more.
+//! line feed, so often that it has 100 + 37 * N modulo 20000 bytes or a little more. Every
+//! third file is written through a mapping.
 #![no_std]
 #![no_main]
 
@@ -16,7 +17,7 @@ use alloc::format;
 use alloc::string::String;
 
 use cops::Arguments;
-use cops::fs::{self, File};
+use cops::fs::{self, File, OpenOptions};
 use cops::io::{Write, synchronise};
 use cops::process::ExitCode;
 
@@ -35,10 +36,21 @@ async fn main(mut arguments: Arguments) -> cops::io::Result<ExitCode> {
         while text.len() < 100 + (37 * number as usize) % 20_000 {
             text.push_str(&line);
         }
-        let mut file = File::create(&new).await?;
-        file.write_all(text.as_bytes()).await?;
-        fs::rename(&new, &format!("{directory}/file{}", number % 40)).await?;
-        synchronise(&file).await?;
+        let name = format!("{directory}/file{}", number % 40);
+        if number % 3 == 1 {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(true);
+            let file = file.open(&new).await?;
+            file.set_len(text.len() as u64).await?;
+            let mapped = file.map(0, text.len()).await?;
+            mapped.write_at(0, text.as_bytes());
+            fs::rename(&new, &name).await?;
+            mapped.synchronise().await?;
+        } else {
+            let mut file = File::create(&new).await?;
+            file.write_all(text.as_bytes()).await?;
+            fs::rename(&new, &name).await?;
+            synchronise(&file).await?;
+        }
         cops::println!("synced {number}");
     }
     Ok(ExitCode(0))

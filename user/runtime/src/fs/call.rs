@@ -13,6 +13,7 @@ use cops_abi::errno::CallResult;
 use cops_abi::file::Status;
 use cops_abi::syscall::AT_FDCWD;
 
+use super::mapped::Mapped;
 use crate::call::{Call, Mode, Operation, Request, Scratch};
 use crate::io::{Error, Result};
 
@@ -77,6 +78,12 @@ unsafe impl<const COUNT: usize> Operation for PathCall<COUNT> {
         // A file that was opened for a future that was dropped is closed.
         if self.number == cops_abi::syscall::OPENAT {
             let _ = crate::system::close(value as i32);
+        }
+        // A mapping that was made for one is removed.
+        if self.number == cops_abi::syscall::MMAP
+            && let Some(Argument::Number(length)) = self.arguments.get(1)
+        {
+            drop(Mapped::new(value, *length));
         }
     }
 }

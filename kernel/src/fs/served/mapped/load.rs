@@ -149,8 +149,12 @@ impl MappedFile {
         if state.is_stale {
             return Ok(false);
         }
+        let end = state.pages();
         let Some(contents) = &mut state.contents else { return Ok(false) };
         for frame in frames.iter().map_while(Option::as_ref) {
+            if *next >= end {
+                break;
+            }
             contents.put_copy(*next, frame, owner).map_err(|error| match error {
                 Errno::ENOSPC => Errno::ENOMEM,
                 error => error,

@@ -13,6 +13,7 @@ use core::task::Poll;
 use cops_abi::inspect::coroutine_kind;
 use cops_abi::served::DATA_BYTES_MAX;
 use cops_abi::{Errno, Priority};
+use cops_algorithms::range_set::RangeSet;
 use spin::Mutex;
 
 use super::{MappedFile, PAGE, State};
@@ -142,9 +143,9 @@ impl MappedFile {
     fn lose(&self, error: Errno) {
         let mut state = self.state.lock();
         let contents = state.contents.take();
-        state.is_dirty = false;
+        (state.is_dirty, state.loaded) = (false, RangeSet::new());
         drop(state);
-        log::error!("what was written to a mapped file is lost: file {}: {error}", self.number());
+        log::warn!("what was written to a mapped file is lost: file {}: {error}", self.number());
         if let Some(contents) = contents {
             sweep(contents);
         }
@@ -153,18 +154,23 @@ impl MappedFile {
 
 /// The files of a connection that its coroutine has to write back.
 pub struct WriteBack {
-    /// The first of a list.
-    first: Mutex<Option<Arc<MappedFile>>>,
+    list: Mutex<List>,
     /// The coroutine; 0: there is none.
     coroutine: AtomicU64,
     is_closed: AtomicBool,
 }
 
+struct List {
+    first: Option<Arc<MappedFile>>,
+    /// Whether the coroutine has ended.
+    has_ended: bool,
+}
+
 impl WriteBack {
     /// Nothing to do, and no coroutine.
     pub const fn new() -> Self {
-        let first = Mutex::new(None);
-        Self { first, coroutine: AtomicU64::new(0), is_closed: AtomicBool::new(false) }
+        let list = Mutex::new(List { first: None, has_ended: false });
+        Self { list, coroutine: AtomicU64::new(0), is_closed: AtomicBool::new(false) }
     }
 
     /// Starts the coroutine of `connection`, which ends when that is closed.
@@ -180,12 +186,18 @@ impl WriteBack {
         Ok(())
     }
 
-    /// `file` has dirty pages, and no space has it mapped.
+    /// `file` has dirty pages, and no space has it mapped. They are lost if the server is gone.
     pub(super) fn add(&self, file: Arc<MappedFile>) {
-        let mut first = self.first.lock();
-        *file.next.lock() = first.take();
-        *first = Some(file);
-        drop(first);
+        let mut list = self.list.lock();
+        if list.has_ended {
+            drop(list);
+            file.state.lock().is_listed = false;
+            file.lose(Errno::EIO);
+            return file.settle();
+        }
+        *file.next.lock() = list.first.take();
+        list.first = Some(file);
+        drop(list);
         self.wake();
     }
 
@@ -200,12 +212,16 @@ impl WriteBack {
         self.wake();
     }
 
-    fn pop(&self) -> Option<Arc<MappedFile>> {
-        let mut first = self.first.lock();
-        let file = first.take()?;
-        *first = file.next.lock().take();
+    /// The next file; `None` if there is none yet. `Some(None)`: there will be none.
+    fn pop(&self) -> Option<Option<Arc<MappedFile>>> {
+        let mut list = self.list.lock();
+        let Some(file) = list.first.take() else {
+            list.has_ended = self.is_closed.load(Acquire);
+            return list.has_ended.then_some(None);
+        };
+        list.first = file.next.lock().take();
         file.state.lock().is_listed = false;
-        Some(file)
+        Some(Some(file))
     }
 }
 
@@ -214,12 +230,7 @@ async fn write_back_all(connection: Arc<Connection>) {
     let this = &connection.mapped.write_back;
     this.coroutine.store(sched::current_number(), Release);
     loop {
-        let file = poll_fn(|_| match this.pop() {
-            Some(file) => Poll::Ready(Some(file)),
-            None if this.is_closed.load(Acquire) => Poll::Ready(None),
-            None => Poll::Pending,
-        })
-        .await;
+        let file = poll_fn(|_| this.pop().map_or(Poll::Pending, Poll::Ready)).await;
         let Some(file) = file else { return };
         let written = write_back_one(&file, connection.payer()).await;
         if let Err(error) = written

@@ -161,6 +161,7 @@ pub const SIGNATURES: &[Signature] = &[
     call(number::MUNMAP, 30, &[Page, Length]),
     call(number::MMAP, 40, &[Zero, Length, Protection, MapFlags, Any, Zero]),
     call(number::MPROTECT, 40, &[Page, Length, Protection]),
+    call(number::MSYNC, 15, &[Page, Length, Small]),
     call(number::ACCEPT4, 30, &[Descriptor, Address, PointerToLength, Zero]),
     call(number::WAIT4, 30, &[Process, Pointer, Small, Zero]),
     call(number::GETRANDOM, 10, &[Pointer, Length, Zero]),

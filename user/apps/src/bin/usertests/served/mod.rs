@@ -7,6 +7,7 @@
 mod by_hand;
 mod ends;
 mod lies;
+mod mapped;
 mod order;
 mod pages;
 
@@ -43,7 +44,7 @@ tests! { served:
 
 /// All tests of this group.
 pub fn all() -> impl Iterator<Item = &'static Test> {
-    [TESTS, ends::TESTS, lies::TESTS, order::TESTS, pages::TESTS].into_iter().flatten()
+    [TESTS, ends::TESTS, lies::TESTS, mapped::TESTS, order::TESTS, pages::TESTS].into_iter().flatten()
 }
 
 /// First argument of this program for a process that runs one of the tests of any file system in

@@ -26,24 +26,24 @@ tests! { served:
     cancelled_changes_are_charged_until_they_are_answered,
 }
 
-const PAGE: usize = 4096;
+pub const PAGE: usize = 4096;
 /// Bytes of the file in most tests: two pages and a part of a third one.
-const LENGTH: usize = 10_000;
+pub const LENGTH: usize = 10_000;
 
 /// The contents of a file, of the given age.
-fn contents(age: u8) -> Vec<u8> {
+pub fn contents(age: u8) -> Vec<u8> {
     (0..LENGTH).map(|at| (at / PAGE) as u8 * 16 + age).collect()
 }
 
 /// `/disk/f` of a server by hand.
-struct Opened {
-    hand: Hand,
-    file: File,
-    memory: Vec<u8>,
+pub struct Opened {
+    pub hand: Hand,
+    pub file: File,
+    pub memory: Vec<u8>,
 }
 
 impl Opened {
-    async fn new() -> Result<Self, Failure> {
+    pub async fn new() -> Result<Self, Failure> {
         let mut hand = Hand::mounted_cached().await?;
         let options = async { OpenOptions::new().read(true).write(true).open("/disk/f").await };
         let opening = task::spawn_join(options, Priority::DEFAULT);
@@ -62,7 +62,7 @@ impl Opened {
     }
 
     /// A read that is no request. Returns what it has read.
-    fn kept(&mut self, offset: usize, length: usize) -> Result<&[u8], Failure> {
+    pub fn kept(&mut self, offset: usize, length: usize) -> Result<&[u8], Failure> {
         match self.transfer(number::PREAD64, offset, length) {
             Asked::Done(result) => Ok(&self.memory[..result?]),
             Asked::InFlight(handle) => {
@@ -73,7 +73,7 @@ impl Opened {
     }
 
     /// A read or write that is a request, which is returned.
-    async fn asked(
+    pub async fn asked(
         &mut self,
         number: usize,
         offset: usize,
@@ -95,7 +95,7 @@ impl Opened {
     }
 
     /// Answers a read of whole pages with what a file has there.
-    fn fill(&self, request: &Request, contents: &[u8]) -> Outcome {
+    pub fn fill(&self, request: &Request, contents: &[u8]) -> Outcome {
         check_equal!(request.operation, operation::READ, "the request");
         let from = contents.get(request.first as usize..).unwrap_or_default();
         let data = &from[..from.len().min(request.second as usize)];
@@ -114,12 +114,12 @@ impl Opened {
     }
 
     /// Makes a write and answers it.
-    async fn write(&mut self, offset: usize, length: usize) -> Outcome {
+    pub async fn write(&mut self, offset: usize, length: usize) -> Outcome {
         let (_, request) = self.asked(number::PWRITE64, offset, length).await?;
         self.answer_write(&request)
     }
 
-    fn answer_write(&self, request: &Request) -> Outcome {
+    pub fn answer_write(&self, request: &Request) -> Outcome {
         check_equal!(request.operation, operation::WRITE, "the request");
         check_equal!(self.hand.answer(request, &[]), Ok(Reply::BYTES), "a reply");
         Ok(())
