@@ -367,6 +367,41 @@ static void shared_mappings_of_a_file(void) {
     CHECK(ftruncate(fd, 10) == 0 && lseek(fd, 0, SEEK_END) == 10 && close(fd) == 0);
 }
 
+/* More pages than one portion of the kernel's work has, written back by msync and by the end of the
+   mapping. */
+static void many_pages(void) {
+    enum { MANY = 3000 };
+    int fd = open(PATH, O_RDWR | O_CREAT | O_EXCL, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, MANY * PAGE) == 0);
+    for (int time = 1; time <= 2; time++) {
+        volatile char *at = map(MANY * PAGE, RW, MAP_SHARED, fd, 0);
+        for (int page = 0; page < MANY; page++) {
+            CHECK(at[page * PAGE + 1] == (char)((time - 1) * (page % 100 + 1)));
+            at[page * PAGE + 1] = (char)(time * (page % 100 + 1));
+        }
+        if (time == 1)
+            CHECK(msync((void *)at, MANY * PAGE, MS_SYNC) == 0);
+        IN_CHILD(CHECK(at[PAGE + 1] == time * 2));
+        CHECK(munmap((void *)at, MANY * PAGE) == 0);
+    }
+    /* A process that ends leaves what it has written, however it ends. */
+    pid_t child = fork();
+    if (child == 0) {
+        volatile char *at = map(MANY * PAGE, RW, MAP_SHARED, fd, 0);
+        for (int page = 0; page < MANY; page += 7)
+            at[page * PAGE + 2] = 'k';
+        raise(SIGKILL);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    for (int page = 0; page < MANY; page += 7) {
+        char bytes[2];
+        CHECK(pread(fd, bytes, 2, page * PAGE + 1) == 2);
+        CHECK(bytes[0] == (char)(2 * (page % 100 + 1)) && bytes[1] == 'k');
+    }
+    CHECK(ftruncate(fd, 1) == 0 && close(fd) == 0 && unlink(PATH) == 0);
+}
+
 /* What the C library makes of it. */
 static void named_memory_and_semaphores(void) {
     const char *name = "/mapping-test";
@@ -456,6 +491,7 @@ int main(int argc, char **argv) {
     zeros();
     private_mappings();
     shared_mappings_of_a_file();
+    many_pages();
     named_memory_and_semaphores();
     own_program(argv[0]);
     errors();

@@ -432,23 +432,16 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     for test in chosen {
         for harts in test.harts {
             let name = format!("{}, {harts} hart(s)", test.name);
-            let program = format!("/{}", test.program);
             let mut words = vec!["--smp", harts, "--add", &*folder];
-            if test.program == SERVED || test.arguments.contains(&SERVED_PLACE) {
-                words.push("/bin/memfs");
-                if test.program == MAPPING {
-                    words.push("--cached");
-                }
-            }
-            words.push(&program);
-            words.extend(test.arguments);
+            let program = words_of(test);
+            words.extend(program.iter().map(String::as_str));
             let limit = if test.program == STRESS { STRESS_LIMIT } else { LIMIT };
             let result = cops_exec_within(&name, &words, limit)?;
             cases.push(Case::judged(name, &judge(test, &result)));
         }
         if MEASURED.contains(&test.program) {
             let name = format!("{}, portions", test.name);
-            cases.push(Case::judged(name, &too_long(context, path, test.program)?));
+            cases.push(Case::judged(name, &too_long(context, path, &words_of(test))?));
         }
     }
     if path.join(FILES).exists() {
@@ -476,6 +469,20 @@ fn files_on_this_host(context: &Context<'_>, folder: &Path) -> Outcome<Option<Ca
     Ok(Some(Case::judged("files: on this host".to_owned(), &wrong)))
 }
 
+/// The program and its arguments, behind the server that it needs.
+fn words_of(test: &Test) -> Vec<String> {
+    let mut words = Vec::new();
+    if test.program == SERVED || test.arguments.contains(&SERVED_PLACE) {
+        words.push("/bin/memfs".to_owned());
+        if test.program == MAPPING {
+            words.push("--cached".to_owned());
+        }
+    }
+    words.push(format!("/{}", test.program));
+    words.extend(test.arguments.iter().map(|&word| word.to_owned()));
+    words
+}
+
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
 const MEASURED: [&str; 12] = [
     "memory",
@@ -494,10 +501,10 @@ const MEASURED: [&str; 12] = [
 
 /// Runs a program on one hart with counted instructions, while the kernel measures itself. Returns
 /// the portions that are too long.
-fn too_long(context: &Context<'_>, folder: &Path, program: &str) -> Outcome<Vec<String>> {
+fn too_long(context: &Context<'_>, folder: &Path, words: &[String]) -> Outcome<Vec<String>> {
     let prepared = context.prepared()?;
     let options = MachineOptions { smp: 1, mem: "512M".into(), verbose: false };
-    let mut boot = prepared.boot(&options, &[format!("/{program}")], &[folder.to_owned()])?;
+    let mut boot = prepared.boot(&options, words, &[folder.to_owned()])?;
     portions::measure(&mut boot);
     let machine = Machine::start(&prepared.qemu, &boot)?;
     let mut transcript = Transcript::default();
