@@ -77,7 +77,7 @@ pub fn write(cpu: &VirtualCpu, file: Arc<File>, buffer: UserRange) -> Result<Ope
 pub const BUFFERS_PER_READ: usize = 8;
 /// Maximum number of buffers that one `writev` gathers, and of their bytes.
 pub const BUFFERS_PER_WRITE: usize = 32;
-const GATHERED_BYTES_MAX: usize = 16 * 1024;
+const GATHERED_BYTES_MAX: usize = 8 * 1024;
 
 /// `readv(fd, *const iovec, count)`, and `preadv` with an offset.
 #[inline(never)]
