@@ -18,6 +18,7 @@ use spin::Mutex;
 use super::{CellIndex, Operation, Pieces, Transfer};
 use crate::drivers::console;
 use crate::fs::{File, Object, ServedTransfer};
+use crate::mm::layout::PAGE_BYTES;
 use crate::mm::{self, Access, AddressSpace, PinnedBuffer};
 use crate::process::Process;
 use crate::sched::{Waiter, Waiting};
@@ -69,6 +70,8 @@ const GATHERED_BYTES: usize = PART_BYTES / 2;
 const PART_BUFFERS: usize = 8;
 /// Maximum number of entries of an array of buffers that one part reads.
 pub const PART_ENTRIES: usize = 12;
+/// The memory of a call with more entries than this is pinned in a portion of its own.
+const PINNED_ENTRIES: usize = 4;
 /// An array with more entries than this is checked in a portion of its own.
 const FEW_ENTRIES: usize = 64;
 
@@ -82,6 +85,12 @@ impl LongRequest {
     /// Whether the portion in which the call began, and its array was checked, is long enough.
     pub fn begins_later(&self) -> bool {
         self.pieces.entry_count() > FEW_ENTRIES
+    }
+
+    /// Whether a portion ends when the memory of `part` is pinned, with the faults of its pages,
+    /// and what it writes is gathered.
+    fn is_scattered(&self, part: &Part) -> bool {
+        self.pieces.entry_count() > PINNED_ENTRIES && part.bytes >= PAGE_BYTES
     }
 
     /// The length of the longest part.
@@ -248,7 +257,13 @@ impl LongTransfer {
         }
         if self.part.is_none() {
             match self.request.begin_part(process) {
-                Ok(Some(part)) => self.part = Some(part),
+                Ok(Some(part)) => {
+                    self.is_portion_over = self.request.is_scattered(&part);
+                    self.part = Some(part);
+                    if self.is_portion_over {
+                        return None;
+                    }
+                }
                 Ok(None) if self.request.pieces.is_empty() => return Some(Ok(self.done)),
                 Ok(None) => {
                     self.is_portion_over = true;

@@ -1,7 +1,8 @@
 //! `./cops fuzz`: `/bin/fuzz` makes system calls with nearly valid or arbitrary arguments in a
 //! fresh system. With `--linux` it lets a Linux program make them, `user/linux/fuzz.c`.
 //!
-//! One hart runs under `-icount`, so that the whole run follows from the seed. The machine has no
+//! One hart runs under `-icount`, so that the whole run follows from the seed, and the kernel
+//! measures the portions of its work, which may not be too long. The machine has no
 //! access to a network outside of it.
 
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use crate::qemu::command::Network;
 use crate::qemu::console::{Ending, Sink, follow_while_it_writes};
 use crate::qemu::demux::Channel;
 use crate::qemu::machine::Machine;
+use crate::qemu::portions::{self, Portion};
 use crate::service;
 use crate::terminal::{Progress, Step};
 use crate::workspace::Workspace;
@@ -88,11 +90,30 @@ pub fn campaign(
     boot.network = Network::Isolated;
     if wanted.harts == 1 {
         boot.make_repeatable();
+        portions::measure(&mut boot);
     }
     let machine = Machine::start(&prepared.qemu, &boot)?;
     let mut console = Console { text: Vec::new(), line: Vec::new(), progress };
     let ending = follow_while_it_writes(machine, SILENCE, &mut console);
-    Ok(judge(&ending, &String::from_utf8_lossy(&console.text)))
+    let text = String::from_utf8_lossy(&console.text);
+    let mut result = judge(&ending, &text);
+    if wanted.harts == 1 && result.wrong.is_none() {
+        result.wrong = too_long(&text);
+    }
+    Ok(result)
+}
+
+/// What is wrong with the portions that the kernel has measured (SPEC 3.13a).
+fn too_long(text: &str) -> Option<String> {
+    let measured = portions::parse(text);
+    if measured.is_empty() {
+        return Some("no portions were measured".into());
+    }
+    let wrong = measured.iter().filter(|portion| portion.is_too_long()).map(|portion| {
+        let Portion { longest, about, .. } = portion;
+        format!("a portion of {longest} instructions: {}, about {about}", portion.name())
+    });
+    Some(wrong.collect::<Vec<_>>().join("\n")).filter(|wrong| !wrong.is_empty())
 }
 
 /// Fails unless the program reports success and exits accordingly.
@@ -224,6 +245,18 @@ fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_portions_are_wrong() {
+        let line = |longest: u32| {
+            format!(
+                "portion: kind=system-call what=READ hart=0 longest={longest} count=1 about=0x0,0x0,0x0,0x0\n"
+            )
+        };
+        assert_eq!(too_long(&line(50_000)), None);
+        assert!(too_long(&line(50_001)).is_some_and(|why| why.contains("50001")));
+        assert!(too_long("fuzz: nothing wrong\n").is_some());
+    }
 
     #[test]
     fn only_a_run_that_says_so_is_well() {
