@@ -262,6 +262,7 @@ async fn mapped_pages_outlive_their_mapping() -> Outcome {
     // Until the server has it, a read finds it here, and another length has to wait.
     check_equal!(opened.kept(2 * PAGE, 8)?, [0x77; 8], "what a read finds");
     let cut = task::spawn_join(later(number::FTRUNCATE, [opened.fd(), 100]), Priority::DEFAULT);
+    opened.is_quiet().await?;
     opened.answer(&write, &data)?;
     let (cutting, rest) = opened.next(operation::SET_STATUS).await?;
     opened.answer(&cutting, &rest)?;
