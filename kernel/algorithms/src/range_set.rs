@@ -28,7 +28,8 @@ impl RangeSet {
     /// Adds the numbers of `range`.
     ///
     /// # Errors
-    /// [`OutOfMemory`], also if there would be more than [`RANGES_MAX`] ranges; nothing has changed.
+    /// [`OutOfMemory`], also if there would be more than [`RANGES_MAX`] ranges; nothing has
+    /// changed.
     pub fn insert(&mut self, range: Range<u64>) -> Result<(), OutOfMemory> {
         if range.is_empty() {
             return Ok(());

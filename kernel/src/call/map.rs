@@ -148,8 +148,7 @@ impl SyncMemory {
                 return Ok(true);
             }
             let at = self.rest.start;
-            let (object, end) =
-                process.space.tracked_object(at).map_err(|_| Errno::ENOMEM)?;
+            let (object, end) = process.space.tracked_object(at).map_err(|_| Errno::ENOMEM)?;
             self.rest.start = end.min(self.rest.end);
             self.protect = object.is_some().then_some(at..self.rest.start);
             self.mapping = object;

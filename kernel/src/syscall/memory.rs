@@ -172,12 +172,7 @@ impl Part {
     }
 
     /// A part of a file that a process serves.
-    fn of_served_file(
-        &self,
-        file: &File,
-        is_shared: bool,
-        place: Place,
-    ) -> Result<MapCall, Errno> {
+    fn of_served_file(&self, file: &File, is_shared: bool, place: Place) -> Result<MapCall, Errno> {
         self.check(file, is_shared)?;
         // What another process can write is never executed.
         if is_shared && self.rights.execute {

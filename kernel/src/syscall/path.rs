@@ -347,7 +347,9 @@ pub fn dispatch(
         number::SYNC => match fs::served_after(0) {
             // Files in memory keep nothing back.
             None => Ok(0).into(),
-            Some((after, root)) => start(PathCall::of_node(root, Then::SynchroniseAll { after, file: 0 }))?,
+            Some((after, root)) => {
+                start(PathCall::of_node(root, Then::SynchroniseAll { after, file: 0 }))?
+            }
         },
         number::MOUNT => {
             if &*args.path(2)? != "served" {

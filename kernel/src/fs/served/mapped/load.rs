@@ -50,12 +50,7 @@ impl MappedFile {
         Some(loaded)
     }
 
-    fn load_with_turn(
-        &self,
-        range: &Range<u64>,
-        next: &mut u64,
-        ask: &mut Ask,
-    ) -> Attempt<bool> {
+    fn load_with_turn(&self, range: &Range<u64>, next: &mut u64, ask: &mut Ask) -> Attempt<bool> {
         if !ask.is_pending() {
             let missing = match self.find_missing(range, next) {
                 Ok(missing) => missing,

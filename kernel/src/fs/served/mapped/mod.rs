@@ -187,13 +187,7 @@ impl State {
 
     /// Copies what was written, `count` bytes at `offset` that `buffers` begin with, to the pages
     /// that exist.
-    fn copy_written(
-        &mut self,
-        offset: u64,
-        count: usize,
-        buffers: &[PinnedBuffer],
-        payer: Family,
-    ) {
+    fn copy_written(&mut self, offset: u64, count: usize, buffers: &[PinnedBuffer], payer: Family) {
         let Some(contents) = &mut self.contents else {
             self.is_stale = true;
             return;
@@ -237,11 +231,7 @@ impl State {
 }
 
 impl MappedFile {
-    fn new(
-        connection: Arc<Connection>,
-        node: NodeRef,
-        payer: Family,
-    ) -> Result<Arc<Self>, Errno> {
+    fn new(connection: Arc<Connection>, node: NodeRef, payer: Family) -> Result<Arc<Self>, Errno> {
         let _charge = Charge::new(payer, &Amounts::of(Kind::Memory, FILE_BYTES))?;
         let state = Mutex::new(State {
             contents: None,

@@ -193,8 +193,11 @@ async fn mapped_pages_are_written_back() -> Outcome {
     check_equal!(opened.sync(opened.fsync(), WRITTEN).await?, page, "what fsync writes");
     // The mapping can still be written without a fault.
     check_equal!(opened.sync(opened.fsync(), WRITTEN).await?, page, "what fsync writes again");
-    check_equal!(opened.sync((number::SYNC, []), &[operation::WRITE, operation::SYNCHRONISE_ALL])
-        .await?, page, "what sync writes");
+    check_equal!(
+        opened.sync((number::SYNC, []), &[operation::WRITE, operation::SYNCHRONISE_ALL]).await?,
+        page,
+        "what sync writes"
+    );
     check_equal!(opened.sync(msync(at), WRITTEN).await?, page, "what msync writes");
     // It has made the mapping read-only, until the next write.
     opened.sync(msync(at), CLEAN).await?;
@@ -215,7 +218,7 @@ async fn mapped_pages_are_written_back() -> Outcome {
     expected[16..24].copy_from_slice(&bytes_at(at + 16));
     let first = (0, expected[..PAGE].to_vec());
     check_equal!(opened.sync(msync(at), WRITTEN).await?, first, "what a call has written");
-    // Rights that are taken and given back leave nothing out.
+    // Rights that are taken and returned leave nothing out.
     for rights in [protection::READ, RW] {
         raw::call(number::MPROTECT, [at, PAGES * PAGE, rights])?;
     }

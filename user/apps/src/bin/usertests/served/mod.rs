@@ -44,7 +44,9 @@ tests! { served:
 
 /// All tests of this group.
 pub fn all() -> impl Iterator<Item = &'static Test> {
-    [TESTS, ends::TESTS, lies::TESTS, mapped::TESTS, order::TESTS, pages::TESTS].into_iter().flatten()
+    [TESTS, ends::TESTS, lies::TESTS, mapped::TESTS, order::TESTS, pages::TESTS]
+        .into_iter()
+        .flatten()
 }
 
 /// First argument of this program for a process that runs one of the tests of any file system in
