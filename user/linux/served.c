@@ -1,9 +1,11 @@
 // Files of a file system that a process serves, at /disk (/bin/memfs starts this program): stdio,
-// directories, links, positions that processes share, several threads.
+// directories, links, positions that processes share, several threads, programs.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -51,6 +53,8 @@ static void contents(void) {
     FAILS(open("/disk/none", O_RDONLY), ENOENT);
     char *arguments[] = {"/disk/data", NULL};
     CHECK(chmod("/disk/data", 0755) == 0);
+    FAILS(execv("/disk/data", arguments), ENOEXEC);
+    CHECK(chmod("/disk/data", 0644) == 0);
     FAILS(execv("/disk/data", arguments), EACCES);
     CHECK(unlink("/disk/data") == 0);
     FAILS(stat("/disk/data", &status), ENOENT);
@@ -179,7 +183,104 @@ static void *work(void *argument) {
     return NULL;
 }
 
-int main(void) {
+static void put(const char *path, const char *text) {
+    int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0755);
+    ssize_t length = (ssize_t)strlen(text);
+    CHECK(fd >= 0 && write(fd, text, strlen(text)) == length && close(fd) == 0);
+}
+
+static void ended_with(pid_t child, int code) {
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    if (status != code << 8)
+        printf("status %x instead of code %d\n", status, code);
+    CHECK(status == code << 8);
+}
+
+static pid_t execute(const char *directory, char *const arguments[]) {
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(chdir(directory) == 0);
+        execv(arguments[0], arguments);
+        _exit(errno);
+    }
+    return child;
+}
+
+static void count_signal(int signal) {
+    (void)signal;
+}
+
+static void *never_end(void *unused) {
+    for (;;)
+        pause();
+    return unused;
+}
+
+// This program, copied there, and scripts that it interprets.
+static void programs(void) {
+    static char block[16384];
+    int from = open("/proc/self/exe", O_RDONLY);
+    int to = open("/disk/program", O_CREAT | O_WRONLY | O_CLOEXEC, 0755);
+    CHECK(from >= 0 && to >= 0);
+    for (ssize_t count; (count = read(from, block, sizeof block)) != 0;)
+        CHECK(count > 0 && write(to, block, (size_t)count) == count);
+    CHECK(close(from) == 0 && close(to) == 0);
+    put("/disk/script", "#!/disk/program executed\n");
+    put("/disk/relative", "#!program executed\n");
+    char *absolute[] = {"/disk/program", "executed", "x", NULL};
+    char *relative[] = {"./program", "executed", "x", "y", NULL};
+    char *script[] = {"/disk/script", "z", NULL}, *other[] = {"relative", NULL};
+    for (int round = 0; round < 3; round++) {
+        ended_with(execute("/", absolute), 43);
+        ended_with(execute("/disk", relative), 44);
+        ended_with(execute("/", script), 44);
+        ended_with(execute("/disk", other), 43);
+        ended_with(execute("/", other), ENOENT);
+        pid_t child;
+        CHECK(posix_spawn(&child, absolute[0], NULL, NULL, absolute, NULL) == 0);
+        ended_with(child, 43);
+    }
+    // Signals with a handler do not end it. The new program ignores them.
+    for (int round = 0; round < 10; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            signal(SIGURG, count_signal);
+            execv(absolute[0], absolute);
+            _exit(errno);
+        }
+        for (int count = 0; count < 50; count++)
+            CHECK(kill(child, SIGURG) == 0);
+        ended_with(child, 43);
+    }
+    // With other threads, which end.
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        for (int i = 0; i < THREADS; i++)
+            CHECK(pthread_create(&thread, NULL, never_end, NULL) == 0);
+        execv(absolute[0], absolute);
+        _exit(errno);
+    }
+    ended_with(child, 43);
+    CHECK(unlink("/disk/program") == 0 && unlink("/disk/script") == 0);
+    CHECK(unlink("/disk/relative") == 0);
+}
+
+// The program at /disk: it was found there, and its name still leads to it.
+static int executed(int count) {
+    char path[100] = "";
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    CHECK(length == 13 && strcmp(path, "/disk/program") == 0);
+    int fd = open("/proc/self/exe", O_RDONLY);
+    CHECK(fd >= 0 && read(fd, path, 4) == 4 && memcmp(path, "\x7f""ELF", 4) == 0);
+    return faults ? 1 : 40 + count;
+}
+
+int main(int count, char **arguments) {
+    if (count > 1 && strcmp(arguments[1], "executed") == 0)
+        return executed(count);
+    programs();
     contents();
     locks();
     lines();

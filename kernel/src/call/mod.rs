@@ -7,6 +7,9 @@
 //! written to the process's wake ring (asynchronous) or into the registers of the waiting virtual
 //! CPU (synchronous): see [`Delivery`].
 //!
+//! A call that is executed in portions by its virtual CPU itself (`process/resumable.rs`) makes
+//! such a call in order to wait ([`Operation::Answer`]).
+//!
 //! The states of a cell and its transitions, all under its lock:
 //!
 //! ```text
@@ -81,6 +84,8 @@ pub enum Delivery {
     Ring { coroutine: u64, token: u64 },
     /// In the registers of the virtual CPU with this index, which sleeps until then.
     Cpu { index: usize },
+    /// Nowhere: the virtual CPU with this index, which sleeps until then, repeats its call.
+    Again { index: usize },
     /// Nowhere: the alarm of the process rings, if it still has this number.
     Alarm { number: u64 },
 }
@@ -195,6 +200,11 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
             pool::release_and_shrink(cell);
             process.end_waiting(index, encode(result));
             // Last: without calls in flight, the number may become that of another thread.
+            process.calls_in_flight.end(1);
+        }
+        Delivery::Again { index } => {
+            pool::release_and_shrink(cell);
+            process.end_waiting_to_repeat(index);
             process.calls_in_flight.end(1);
         }
         Delivery::Alarm { number } => {

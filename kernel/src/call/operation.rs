@@ -28,7 +28,7 @@ use super::poll::PollCall;
 use super::receive::Receive;
 use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
-use crate::fs::{ConsoleRead, File, Object, ServedTransfer};
+use crate::fs::{ConsoleRead, File, Object, ServedTransfer, SharedAsk};
 use crate::mm::PinnedBuffer;
 use crate::process::Process;
 use crate::sched::{Timer, Waiter, Waiting};
@@ -92,6 +92,8 @@ pub enum Operation {
     Turn { thread: usize },
     /// Read or write a file of a file system that a process serves.
     Served(Box<ServedTransfer>),
+    /// Wait until the request that is prepared is answered, for a call in portions.
+    Answer(SharedAsk),
     /// Another operation, on a socket with a timeout.
     Limited(Box<Limited>),
 }
@@ -112,7 +114,7 @@ impl Operation {
             Operation::Transfer(transfer) => transfer.number(),
             Operation::Long(transfer) => transfer.number(),
             Operation::Served(transfer) => transfer.number(),
-            Operation::Path(_) => 9,
+            Operation::Path(_) | Operation::Answer(_) => 9,
             Operation::Accept { .. } => 3,
             Operation::Connect { .. } => 4,
             Operation::Sleep { .. } => 5,
@@ -160,6 +162,8 @@ impl Operation {
             Operation::Long(transfer) => transfer.is_interruptible(),
             Operation::Limited(limited) => limited.is_interruptible(),
             Operation::Path(call) => call.is_interruptible(),
+            // As on Linux, a program is not interrupted while it is loaded.
+            Operation::Answer(_) => false,
             _ => true,
         }
     }
@@ -213,6 +217,7 @@ impl Operation {
             Operation::Epoll(wait) => wait.attempt(process),
             Operation::Turn { thread } => process.take_turn(*thread).then_some(Ok(0)),
             Operation::Served(transfer) => transfer.attempt(process.family),
+            Operation::Answer(ask) => ask.lock().take_reply().then_some(Ok(0)),
             Operation::Limited(limited) => limited.attempt(process),
         }
     }
@@ -255,6 +260,9 @@ impl Operation {
                 process.wake_for_turn(*thread, waiter.coroutine.raw());
             }
             Operation::Served(transfer) => transfer.insert_waiter(waiter),
+            Operation::Answer(ask) => {
+                ask.lock().insert_waiter(&waiter);
+            }
             Operation::Path(call) => {
                 if !call.insert_waiter(waiter) {
                     // Only a portion is over: the coroutine is polled again.
@@ -345,7 +353,7 @@ impl Operation {
             (Operation::Disk(transfer), _) => return transfer.pass_on(cell.number()),
             (Operation::FileLock(call), _) => call.pass_on(cell.number()),
             // It attempts again, and gives its request the new priority.
-            (Operation::Path(_), _) => {}
+            (Operation::Path(_) | Operation::Answer(_), _) => {}
             (Operation::Served(transfer), _) => transfer.pass_on(cell.number()),
             (_, Some((file, waiting))) => file.pass_on(waiting, cell.number()),
             _ => return false,
@@ -411,6 +419,7 @@ impl Operation {
             | Operation::Epoll(_)
             | Operation::Disk(_)
             | Operation::Served(_)
+            | Operation::Answer(_)
             | Operation::Limited(_)
             | Operation::Turn { .. } => None,
         }

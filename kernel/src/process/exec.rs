@@ -16,11 +16,14 @@ use cops_fallible::{Text, try_arc, try_box};
 
 use super::cpu::{CpuEvent, CpuState, RUN_QUEUE};
 use super::ending::halt;
-use super::loader::{Image, Start};
+use super::loader::{Asking, Image, Start};
 use super::spawn::Request;
 use super::undelivered::calls;
-use super::{Personality, Process, Program, SharedAreas, VirtualCpu, begin_page, children, reaper};
+use super::{
+    Personality, Portion, Process, Program, SharedAreas, VirtualCpu, begin_page, children, reaper,
+};
 use crate::arch::{self, UserContext};
+use crate::fs::SharedAsk;
 use crate::mm::{self, AddressSpace};
 
 /// Number of files that one portion closes.
@@ -33,10 +36,9 @@ const PORTION_CPUS: usize = 4;
 pub struct Executing(Stage);
 
 /// How a new program begins.
-#[allow(clippy::large_enum_variant, reason = "an exec returns one, once")]
 pub enum Begun {
-    /// The calling virtual CPU goes on with these registers.
-    Here(UserContext),
+    /// The calling virtual CPU goes on, with the program's registers.
+    Here,
     /// Virtual CPU 0 is in the run queue, and the caller has ended.
     ByNumber0,
 }
@@ -81,12 +83,25 @@ impl Executing {
         Self(Stage::Collecting(path, request))
     }
 
-    /// Executes a portion on behalf of `cpu`. `None` if there is more to do.
+    /// What a portion waits for that has ended with [`Portion::Waits`].
+    pub fn awaited(&self) -> Option<SharedAsk> {
+        match &self.0 {
+            Stage::Finding(image) => image.awaited(),
+            Stage::Loading(new) => new.image.awaited(),
+            _ => None,
+        }
+    }
+
+    /// Executes a portion on behalf of `cpu`, which has the registers in `context`.
     ///
     /// # Errors
     /// As for [`Image::find_some`] and [`Image::resume`]; `EAGAIN` if another virtual CPU replaces
     /// the program, so that `cpu` ends.
-    pub fn resume(&mut self, cpu: &VirtualCpu) -> Result<Option<Begun>, Errno> {
+    pub fn resume(
+        &mut self,
+        cpu: &VirtualCpu,
+        context: &mut UserContext,
+    ) -> Result<Portion<Begun>, Errno> {
         let process = &cpu.process;
         self.0 = match core::mem::replace(&mut self.0, Stage::Ended) {
             Stage::Collecting(path, mut request) => {
@@ -95,20 +110,28 @@ impl Executing {
                 } else {
                     let working = process.files.lock().working();
                     let arguments = request.take_arguments();
-                    Stage::Finding(Image::new(path, working, arguments, process.id)?)
+                    let asking = Asking::of(Some(process));
+                    Stage::Finding(Image::new(path, working, arguments, asking)?)
                 }
             }
-            Stage::Finding(mut image) => {
-                if image.find_some()? {
-                    Stage::Finding(image)
-                } else {
+            Stage::Finding(mut image) => match image.find_some()? {
+                Portion::Done(()) => {
                     let space = AddressSpace::new(process.family)?;
                     Stage::Loading(try_box(New { image, space })?)
                 }
-            }
+                Portion::More => Stage::Finding(image),
+                Portion::Waits => {
+                    self.0 = Stage::Finding(image);
+                    return Ok(Portion::Waits);
+                }
+            },
             Stage::Loading(mut new) => match new.image.resume(&process.areas(&new.space))? {
-                None => Stage::Loading(new),
-                Some((start, personality)) => {
+                Portion::More => Stage::Loading(new),
+                Portion::Waits => {
+                    self.0 = Stage::Loading(new);
+                    return Ok(Portion::Waits);
+                }
+                Portion::Done((start, personality)) => {
                     let program = new.image.take_program(&start)?;
                     let successor =
                         if cpu.index == 0 { None } else { Some(try_arc(cpu.successor()?)?) };
@@ -133,7 +156,8 @@ impl Executing {
                     let Some(file) = file else {
                         let Ready { start, program, personality, successor } = ready;
                         process.replace_program(&new.space, program, personality);
-                        return Ok(Some(process.begin_program(cpu, &start, successor)));
+                        let begun = process.begin_program(cpu, context, &start, successor);
+                        return Ok(Portion::Done(begun));
                     };
                     process.close(file);
                 }
@@ -145,7 +169,7 @@ impl Executing {
             // The next portion begins without a return to the old program.
             cpu.signals.demand_attention();
         }
-        Ok(None)
+        Ok(Portion::More)
     }
 }
 
@@ -236,10 +260,11 @@ impl Process {
     }
 
     /// The new program, which is in place, begins on virtual CPU 0: `cpu`, which has replaced the
-    /// old one, or its successor.
+    /// old one and has the registers in `registers`, or its successor.
     fn begin_program(
         &self,
         cpu: &VirtualCpu,
+        registers: &mut UserContext,
         start: &Start,
         successor: Option<Arc<VirtualCpu>>,
     ) -> Begun {
@@ -247,7 +272,8 @@ impl Process {
         let begun = match &successor {
             None => {
                 cpu.signals.forget_program();
-                Begun::Here(context)
+                *registers = context;
+                Begun::Here
             }
             Some(successor) => {
                 successor.become_successor(cpu, context);

@@ -53,6 +53,7 @@ pub use loader::{Arguments, Loading, start_program};
 pub use name::Name;
 pub use personality::{Kind as PersonalityKind, Linux, Personality};
 pub use program::{Program, Strings};
+pub use resumable::Portion;
 pub use signals::Wait;
 pub use status::WaitStatus;
 pub use thread::Thread;

@@ -5,6 +5,9 @@
 //! yet, and the progress is kept for the repeated call. There it can be preempted, is charged for
 //! its time, and can end with its process as anywhere else. The program does not notice any of
 //! this.
+//!
+//! The start of a program may have to wait for the server of a file system ([`Portion::Waits`]).
+//! Then the virtual CPU sleeps before it repeats the call (decision 49).
 #![forbid(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -20,7 +23,8 @@ use super::{
     Begun, Executing, Forking, Process, ProcessId, Releasing, Signalling, Sweeping, VirtualCpu,
     children, groups,
 };
-use crate::arch::SyscallFrame;
+use crate::arch::{SyscallFrame, UserContext};
+use crate::fs::SharedAsk;
 use crate::mm::quota::Family;
 use crate::mm::{MapError, Rights, Source};
 use crate::trace;
@@ -41,7 +45,7 @@ pub enum Resumable {
     Discard(Range<usize>),
     /// Give these rights to this range.
     Protect(Range<usize>, Rights),
-    /// Load a program and start it.
+    /// Load a program and start it, with [`spawn`].
     Spawn(Box<Spawning>),
     /// Replace the program of the process, with [`execute`].
     Exec(Box<Executing>),
@@ -56,6 +60,16 @@ pub enum Resumable {
     HangUp { group: ProcessId, signal: u8, next: ProcessId },
     /// Allocate the trace's rings, and switch tracing on.
     Trace(trace::Making),
+}
+
+/// The outcome of a portion.
+pub enum Portion<T> {
+    /// That was the last one.
+    Done(T),
+    /// There is more to do.
+    More,
+    /// It is to be repeated when a server has replied to a request that it has prepared.
+    Waits,
 }
 
 /// A mapping at an address that the program has chosen, and that replaces what is there.
@@ -116,49 +130,93 @@ pub fn resume(
     frame: &SyscallFrame,
     begin: impl FnOnce(&Arc<Process>) -> Result<Resumable, Errno>,
 ) -> Option<CallResult> {
-    advance_call(cpu, frame, begin, |call| call.resume(&cpu.process))
+    advance_call(cpu, frame, begin, |call| call.resume(&cpu.process), Option::is_some)
+        .unwrap_or_else(|error| Some(Err(error)))
 }
 
-/// Like [`resume`], for [`Resumable::Exec`]. The result says how the new program begins.
+/// Like [`resume`], for [`Resumable::Spawn`], which may have to wait.
+///
+/// # Errors
+/// Those of `begin` and of [`Spawning::resume`].
+pub fn spawn(
+    cpu: &VirtualCpu,
+    frame: &SyscallFrame,
+    begin: impl FnOnce(&Arc<Process>) -> Result<Box<Spawning>, Errno>,
+) -> Result<Portion<usize>, Errno> {
+    let begin = |process: &_| begin(process).map(Resumable::Spawn);
+    let resume = |call: &mut _| match call {
+        Resumable::Spawn(spawning) => spawning.resume(&cpu.process),
+        // Another call has another number, which is in the frame.
+        _ => Err(Errno::EINVAL),
+    };
+    advance_call(cpu, frame, begin, resume, is_over)?
+}
+
+/// Like [`spawn`], for [`Resumable::Exec`]. The result says how the new program begins, of which
+/// `context` may get the registers.
+///
+/// # Errors
+/// Those of `begin` and of [`Executing::resume`].
 pub fn execute(
     cpu: &VirtualCpu,
     frame: &SyscallFrame,
+    context: &mut UserContext,
     begin: impl FnOnce(&Arc<Process>) -> Result<Box<Executing>, Errno>,
-) -> Option<Result<Begun, Errno>> {
+) -> Result<Portion<Begun>, Errno> {
     let begin = |process: &_| begin(process).map(Resumable::Exec);
-    advance_call(cpu, frame, begin, |call| match call {
-        Resumable::Exec(executing) => executing.resume(cpu).transpose(),
-        // Another call has another number, which is in the frame.
-        _ => Some(Err(Errno::EINVAL)),
-    })
+    let resume = |call: &mut _| match call {
+        Resumable::Exec(executing) => executing.resume(cpu, context),
+        _ => Err(Errno::EINVAL),
+    };
+    advance_call(cpu, frame, begin, resume, is_over)?
 }
 
-fn advance_call<T>(
+fn is_over<T>(result: &Result<Portion<T>, Errno>) -> bool {
+    !matches!(result, Ok(Portion::More | Portion::Waits))
+}
+
+/// What the call of `cpu` waits for of which the last portion has ended with [`Portion::Waits`].
+pub fn awaited(cpu: &VirtualCpu) -> Option<SharedAsk> {
+    match &cpu.unfinished.lock().as_ref()?.call {
+        Resumable::Spawn(spawning) => spawning.awaited(),
+        Resumable::Exec(executing) => executing.awaited(),
+        _ => None,
+    }
+}
+
+/// The call of `cpu` has failed between two portions.
+pub fn abandon(cpu: &VirtualCpu) {
+    let unfinished = cpu.unfinished.lock().take();
+    drop(unfinished);
+    // Another virtual CPU may already be waiting for the child that it has begun to start.
+    cpu.process.child_ended.wake_all();
+}
+
+/// Executes a portion with `resume`; `is_over` says whether it was the last one.
+fn advance_call<R>(
     cpu: &VirtualCpu,
     frame: &SyscallFrame,
     begin: impl FnOnce(&Arc<Process>) -> Result<Resumable, Errno>,
-    resume: impl FnOnce(&mut Resumable) -> Option<Result<T, Errno>>,
-) -> Option<Result<T, Errno>> {
+    resume: impl FnOnce(&mut Resumable) -> R,
+    is_over: impl FnOnce(&R) -> bool,
+) -> Result<R, Errno> {
     // In its place: moving it out and back costs more than some portions do.
     let mut place = cpu.unfinished.lock();
     if let Some(unfinished) = place.as_mut().filter(|unfinished| unfinished.frame == *frame) {
         let result = resume(&mut unfinished.call);
-        if result.is_some() {
+        if is_over(&result) {
             *place = None;
         }
-        return result;
+        return Ok(result);
     }
     *place = None;
     drop(place);
-    let mut call = match begin(&cpu.process) {
-        Ok(call) => call,
-        Err(error) => return Some(Err(error)),
-    };
+    let mut call = begin(&cpu.process)?;
     let result = resume(&mut call);
-    if result.is_none() {
+    if !is_over(&result) {
         *cpu.unfinished.lock() = Some(Unfinished { frame: *frame, call });
     }
-    result
+    Ok(result)
 }
 
 impl Resumable {
@@ -186,10 +244,9 @@ impl Resumable {
                 let left = process.space.protect_some(rest, *rights);
                 advance(rest, left)
             }
-            Resumable::Spawn(spawning) => spawning.resume(process),
             Resumable::Fork(forking) => forking.resume(process),
-            // It has another result, which `execute` takes.
-            Resumable::Exec(_) => Some(Err(Errno::EINVAL)),
+            // They have other results, which `spawn` and `execute` take.
+            Resumable::Spawn(_) | Resumable::Exec(_) => Some(Err(Errno::EINVAL)),
             Resumable::Lower { family, priority, next } => {
                 let left = children::lower_some(*family, *priority, *next);
                 advance(next, Ok(left))

@@ -219,6 +219,14 @@ impl Process {
         self.make_runnable(cpus, cpu, Some(result));
     }
 
+    /// What virtual CPU `index` waits for has happened, and it repeats its call.
+    #[cold]
+    pub fn end_waiting_to_repeat(&self, index: usize) {
+        let cpus = self.cpus.lock();
+        let Some(cpu) = cpus.get(index).map(|(cpu, _)| cpu.clone()) else { return };
+        self.make_runnable(cpus, cpu, None);
+    }
+
     /// The wait of `cpu` has ended with this result; without one, it was cut short for a signal.
     /// Returns false if `cpu` ends, or has ended.
     pub(super) fn end_wait_of(&self, cpu: &VirtualCpu, result: Option<isize>) -> bool {

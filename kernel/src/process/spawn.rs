@@ -7,14 +7,13 @@
 
 use alloc::sync::Arc;
 
-use cops_abi::errno::CallResult;
 use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX};
 use cops_abi::{Errno, Priority};
 use cops_algorithms::terminal::Settings;
 use cops_fallible::Text;
 
-use super::{Arguments, Loading, Process, ProcessId};
-use crate::fs::File;
+use super::{Arguments, Loading, Portion, Process, ProcessId};
+use crate::fs::{File, SharedAsk};
 use crate::mm::{STRING_PIECE_BYTES, UserRange};
 
 /// Number of pieces of arguments that one portion copies.
@@ -66,17 +65,25 @@ impl Spawning {
         Self::Collecting(Start { path, ceiling, place, request })
     }
 
-    /// Executes a portion on behalf of `process`. `None` if there is more to do; the result is the
-    /// number of the new process.
-    pub fn resume(&mut self, process: &Arc<Process>) -> Option<CallResult> {
-        self.step(process).transpose()
+    /// What a portion waits for that has ended with [`Portion::Waits`].
+    pub fn awaited(&self) -> Option<SharedAsk> {
+        match self {
+            Self::Loading(loading) => loading.awaited(),
+            Self::Collecting(_) => None,
+        }
     }
 
-    fn step(&mut self, process: &Process) -> Result<Option<usize>, Errno> {
+    /// Executes a portion on behalf of `process`. The result is the number of the new process.
+    ///
+    /// # Errors
+    /// `EFAULT`, `E2BIG`; as for [`Loading::resume`].
+    pub fn resume(&mut self, process: &Process) -> Result<Portion<usize>, Errno> {
         match self {
-            Self::Loading(loading) => {
-                Ok(loading.resume(Some(process))?.map(|child| child.id as usize))
-            }
+            Self::Loading(loading) => Ok(match loading.resume(Some(process))? {
+                Portion::Done(child) => Portion::Done(child.id as usize),
+                Portion::More => Portion::More,
+                Portion::Waits => Portion::Waits,
+            }),
             Self::Collecting(start) => {
                 if !start.request.collect(process)? {
                     let arguments = start.request.take_arguments();
@@ -84,10 +91,10 @@ impl Spawning {
                     let working = process.files.lock().working();
                     let (ceiling, place) = (start.ceiling, core::mem::take(&mut start.place));
                     *self = Self::Loading(Loading::new(
-                        path, working, arguments, ceiling, place, process.id,
+                        path, working, arguments, ceiling, place, Some(process),
                     )?);
                 }
-                Ok(None)
+                Ok(Portion::More)
             }
         }
     }

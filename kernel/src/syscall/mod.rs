@@ -40,7 +40,7 @@ use crate::drivers::random;
 use crate::portions;
 use crate::process::resumable::{self, Resumable};
 use crate::process::spawn::{Request, Spawning};
-use crate::process::{Outcome, PersonalityKind, Process, VirtualCpu, Wait, children};
+use crate::process::{Outcome, PersonalityKind, Portion, Process, VirtualCpu, Wait, children};
 use crate::sched::Waiting;
 use crate::trace;
 use arguments::{Arguments, TraceRequest};
@@ -179,11 +179,40 @@ fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> 
     match submitted {
         Submitted::Done(result) => Reply::Done(result),
         Submitted::InFlight(handle) if frame.coroutine != 0 => Reply::InFlight(handle),
+        Submitted::InFlight(call) => sleep(cpu, call),
+    }
+}
+
+/// The virtual CPU sleeps until this call has completed.
+#[inline(always)]
+fn sleep(cpu: &Arc<VirtualCpu>, call: NonZeroU64) -> Reply {
+    let process = &cpu.process;
+    process.waits_for(cpu, Wait::Call(call));
+    process.leave_work_of(cpu);
+    process.report_stop();
+    Reply::Waits
+}
+
+/// The virtual CPU sleeps until a server has replied to the request that the last portion of its
+/// call has prepared, and then repeats the call, which is synchronous whatever its frame says.
+#[cold]
+#[inline(never)]
+fn wait_for_answer(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Reply {
+    let process = &cpu.process;
+    let Some(ask) = resumable::awaited(cpu) else { return Reply::Again };
+    let (delivery, priority) =
+        (Delivery::Again { index: cpu.index }, process.current_priority(cpu));
+    let wait = Operation::Answer(ask);
+    match call::submit(process, wait, delivery, priority, || _ = process.begin_waiting(cpu)) {
+        Submitted::Done(Ok(_)) => Reply::Again,
+        Submitted::Done(Err(error)) => {
+            resumable::abandon(cpu);
+            Reply::Done(Err(error))
+        }
         Submitted::InFlight(call) => {
-            process.waits_for(cpu, Wait::Call(call));
-            process.leave_work_of(cpu);
-            process.report_stop();
-            Reply::Waits
+            // Another hart cannot run the virtual CPU before this one has left it.
+            context.repeat_syscall();
+            sleep(cpu, call)
         }
     }
 }
@@ -297,17 +326,22 @@ fn dispatch(
             let request = Request::new(args.number(1), args.number(2));
             process::execute(cpu, frame, context, || args.path(0), request)?
         }
-        number::COPS_SPAWN_PROCESS => resumable::resume(cpu, frame, |process| {
-            let place = args.place(3)?;
-            if place.foreground.is_some() && terminal::check_change(cpu).is_err() {
-                return Err(Errno::EPERM);
+        number::COPS_SPAWN_PROCESS => {
+            let portion = resumable::spawn(cpu, frame, |process| {
+                let place = args.place(3)?;
+                if place.foreground.is_some() && terminal::check_change(cpu).is_err() {
+                    return Err(Errno::EPERM);
+                }
+                let ceiling = scheduling::ceiling_for_child(process, args.optional_priority(2)?)?;
+                let request = Request::new(args.number(1), args.number(4));
+                Ok(try_box(Spawning::new(args.path(0)?, request, ceiling, place))?)
+            });
+            match portion? {
+                Portion::Done(child) => Reply::Done(Ok(child)),
+                Portion::More => Reply::Again,
+                Portion::Waits => wait_for_answer(cpu, context),
             }
-            let ceiling = scheduling::ceiling_for_child(process, args.optional_priority(2)?)?;
-            let request = Request::new(args.number(1), args.number(4));
-            let spawning = Spawning::new(args.path(0)?, request, ceiling, place);
-            Ok(Resumable::Spawn(try_box(spawning)?))
-        })
-        .into(),
+        }
 
         number::FUTEX => futex::futex(cpu, frame, &args)?,
 

@@ -1,6 +1,7 @@
 //! Processes: start, end, wait.
 #![forbid(unsafe_code)]
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 
 use cops_abi::Errno;
@@ -10,7 +11,7 @@ use cops_abi::syscall::{WAIT_ALL, WCONTINUED, WNOHANG, WUNTRACED};
 use cops_algorithms::kin::Which;
 use cops_fallible::{Text, try_box};
 
-use super::Reply;
+use super::{Reply, wait_for_answer};
 use super::arguments::{Fork, NewThread};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call::{ChildWait, Operation, USAGE_BYTES};
@@ -20,8 +21,8 @@ use crate::process::resumable::{self, Resumable};
 use crate::process::signals::sent_by;
 use crate::process::spawn::Request;
 use crate::process::{
-    Begun, Executing, Forking, Outcome, Process, ProcessId, Releasing, Signalling, Target, Thread,
-    VirtualCpu, WaitStatus, children,
+    Begun, Executing, Forking, Outcome, Portion, Process, ProcessId, Releasing, Signalling, Target,
+    Thread, VirtualCpu, WaitStatus, children,
 };
 
 /// Size of the status that `wait4` stores.
@@ -167,21 +168,19 @@ pub fn fork(
 
 /// `execve(path, argv, envp)`.
 pub fn execute(
-    cpu: &VirtualCpu,
+    cpu: &Arc<VirtualCpu>,
     frame: &SyscallFrame,
     context: &mut UserContext,
     path: impl FnOnce() -> Result<Text, Errno>,
     request: Request,
 ) -> Result<Reply, Errno> {
     let begin = |_: &_| Ok(try_box(Executing::new(path()?, request))?);
-    Ok(match resumable::execute(cpu, frame, begin).transpose()? {
-        None => Reply::Again,
-        Some(Begun::Here(program)) => {
-            *context = program;
-            // In the place of a result, the new program finds its argument.
-            Reply::Done(Ok(context.argument()))
-        }
-        Some(Begun::ByNumber0) => Reply::Outcome(Outcome::Sleep),
+    Ok(match resumable::execute(cpu, frame, context, begin)? {
+        Portion::More => Reply::Again,
+        Portion::Waits => wait_for_answer(cpu, context),
+        // In the place of a result, the new program finds its argument.
+        Portion::Done(Begun::Here) => Reply::Done(Ok(context.argument())),
+        Portion::Done(Begun::ByNumber0) => Reply::Outcome(Outcome::Sleep),
     })
 }
 

@@ -7,6 +7,10 @@
 //! An attempt of a call may need several operations, and is repeated from its beginning. So the
 //! replies are kept until the call says that it has used them ([`Ask::next_step`]): operation `n`
 //! of a repeated attempt gets reply `n` again.
+//!
+//! The load of a program is a call in portions that the virtual CPU itself executes. While it
+//! waits, it shares its `Ask` with an operation that sends the request and takes the reply
+//! ([`SharedAsk`], decision 49).
 
 use alloc::sync::Arc;
 
@@ -14,6 +18,7 @@ use cops_abi::Errno;
 use cops_abi::served::Reply;
 use cops_algorithms::requests::Room;
 use cops_fallible::List;
+use spin::Mutex;
 
 use super::connection::Connection;
 use super::mapped::MappedFile;
@@ -23,6 +28,9 @@ use crate::fs::node::{Attempt, NodeRef};
 use crate::mm::Frame;
 use crate::mm::quota::Family;
 use crate::sched::{ProcessId, Waiter};
+
+/// The requests of a call that another one waits for.
+pub type SharedAsk = Arc<Mutex<Ask>>;
 
 /// The requests of one call; dropping it takes them back.
 #[derive(Default)]
@@ -208,23 +216,30 @@ impl Ask {
         if let Some(answer) = self.answers.get(index) {
             return Some(answer.clone());
         }
-        match &self.pending {
-            None => match prepare(connection, self.payer?, draft) {
-                Ok(pending) => {
-                    self.pending = Some(pending);
-                    None
-                }
-                Err(error) => Some(Err(error)),
-            },
-            Some(pending) => {
-                let answered = pending.request.take_answer()?;
-                let answer = self.receive(answered).unwrap_or(Err(Errno::EIO));
-                match self.answers.try_push(answer.clone()) {
-                    Ok(()) => Some(answer),
-                    Err(error) => Some(Err(error.into())),
-                }
-            }
+        if self.is_pending() {
+            self.take_reply();
+            return self.answers.get(index).cloned();
         }
+        let payer = self.payer?;
+        let room = self.answers.try_reserve(1).map_err(Errno::from);
+        match room.and_then(|()| prepare(connection, payer, draft)) {
+            Ok(pending) => {
+                self.pending = Some(pending);
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Takes the reply to the pending request, if there is one: the next attempt finds it. Returns
+    /// whether no request is pending any more.
+    pub fn take_reply(&mut self) -> bool {
+        let Some(pending) = &self.pending else { return true };
+        let Some(answered) = pending.request.take_answer() else { return false };
+        let answer = self.receive(answered).unwrap_or(Err(Errno::EIO));
+        // There is room since the request was prepared.
+        let _ = self.answers.push_within_capacity(answer);
+        true
     }
 
     /// The request that was pending has this reply.

@@ -33,7 +33,7 @@ mod node;
 mod pages;
 mod request;
 
-pub use ask::Ask;
+pub use ask::{Answer, Ask, SharedAsk};
 pub use connection::FileServer;
 pub use file::{ServedFile, ServedTransfer};
 pub use mapped::Mapping;

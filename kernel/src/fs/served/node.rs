@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::file::{Status, Usage, mode};
-use cops_abi::served::{self, FIRST_PLACE, change, operation};
+use cops_abi::served::{self, DATA_BYTES_MAX, FIRST_PLACE, change, operation};
 use cops_abi::syscall::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use cops_algorithms::dirent;
 use cops_fallible::{List, Text, try_arc};
@@ -125,16 +125,20 @@ impl ServedNode {
         self.connection.pages().map(|pages| (pages, self.number))
     }
 
-    /// Reads whole pages, to keep them: those of the `length` bytes at `offset`, or the first of
-    /// them, or more.
+    /// Reads into frames of the kernel: at most `length` bytes at `offset`. If pages are kept, whole
+    /// pages: those of these bytes, or the first of them, or more.
     pub fn read_pages(&self, offset: u64, length: usize, ask: &mut Ask) -> Attempt<Answer> {
         ask.ask(&self.connection, || {
             let mut draft = Draft::new(operation::READ, self.number);
-            if let Some((pages, node)) = self.pages() {
+            let (first, length) = if let Some((pages, node)) = self.pages() {
                 let (fill, first, length) = pages.begin_fill(node, offset, length);
-                (draft.first, draft.second) = (first, length as u64);
-                (draft.data, draft.fill) = (Data::Room(length), Some(fill));
-            }
+                draft.fill = Some(fill);
+                (first, length)
+            } else {
+                (offset, length.min(DATA_BYTES_MAX))
+            };
+            (draft.first, draft.second) = (first, length as u64);
+            draft.data = Data::Room(length);
             Ok(draft)
         })
     }

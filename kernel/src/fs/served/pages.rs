@@ -83,10 +83,10 @@ impl Pages {
         Read { bytes, is_end: false }
     }
 
-    /// Page `number` of `node`, if it is kept.
-    pub fn find(&self, node: u64, number: u64) -> Option<Frame> {
+    /// A page of `node` that is kept, with the number of bytes of the file in it.
+    pub fn page(&self, node: u64, number: u64) -> Option<(Frame, usize)> {
         match self.0.lock().table.find(node, number) {
-            Found::Page(frame, _) => Some(frame),
+            Found::Page(frame, used) => Some((frame, used)),
             Found::End | Found::Nothing => None,
         }
     }

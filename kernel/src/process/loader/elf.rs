@@ -13,8 +13,9 @@ use elf::file::{Class, FileHeader, parse_ident};
 use elf::note::{Note, NoteIterator};
 use elf::segment::{ProgramHeader, SegmentTable};
 
-use super::super::{Personality, PersonalityKind};
-use super::find::Executable;
+use super::super::{Personality, PersonalityKind, Portion};
+use super::asking::Asking;
+use super::executable::Executable;
 use crate::arch;
 use crate::mm::{AddressSpace, MapError, Rights, Source, View, layout};
 
@@ -66,17 +67,18 @@ impl Program {
         }
     }
 
-    /// Reads some of the program headers. Returns whether there are more.
+    /// Reads some of the program headers.
     ///
     /// # Errors
-    /// `ENOEXEC` if the file ends before, `ENOMEM`.
-    pub fn read_headers(&mut self) -> Result<bool, Errno> {
+    /// As for [`Executable::bytes`].
+    pub fn read_headers(&mut self, asking: &mut Asking) -> Result<Portion<()>, Errno> {
         let done = self.headers.len();
         let left = usize::from(self.header.e_phnum) * HEADER_BYTES - done;
         let count = left.min(PORTION_BYTES);
-        let bytes = self.file.bytes(self.header.e_phoff as usize + done, count)?;
+        let bytes = self.file.bytes(self.header.e_phoff as usize + done, count, asking)?;
+        let Some(bytes) = bytes else { return Ok(Portion::Waits) };
         self.headers.try_extend_from_slice(bytes)?;
-        Ok(left > count)
+        Ok(if left > count { Portion::More } else { Portion::Done(()) })
     }
 
     fn table(&self) -> SegmentTable<'_, LittleEndian> {
@@ -132,29 +134,48 @@ impl Program {
         Ok((piece.bytes > 0).then_some(piece))
     }
 
-    /// Copies a page of `piece`, or what there is for it.
-    fn copy_some(&mut self, piece: &mut Piece, space: &AddressSpace) -> Result<(), Errno> {
+    /// Copies a page of `piece`, or what there is for it. `None`: it has to wait.
+    fn copy_some(
+        &mut self,
+        piece: &mut Piece,
+        space: &AddressSpace,
+        asking: &mut Asking,
+    ) -> Result<Option<()>, Errno> {
         let in_page = layout::PAGE_BYTES - piece.address % layout::PAGE_BYTES;
-        let bytes = self.file.bytes(piece.offset, piece.bytes.min(in_page))?;
+        let bytes = self.file.bytes(piece.offset, piece.bytes.min(in_page), asking)?;
+        let Some(bytes) = bytes else { return Ok(None) };
         let done = space.fill_page(piece.address, bytes).map_err(errno)?;
         piece.advance(done);
-        Ok(())
+        Ok(Some(()))
     }
 
-    /// If a note in this segment is COPS's: whether it names this kernel's ABI version.
-    fn native_note(&mut self, header: &ProgramHeader) -> Option<bool> {
+    /// If a note in this segment is COPS's: whether it names this kernel's ABI version. `None`: it
+    /// has to wait.
+    ///
+    /// # Errors
+    /// As for [`Executable::bytes`], but a file that ends before has no note.
+    fn native_note(
+        &mut self,
+        header: &ProgramHeader,
+        asking: &mut Asking,
+    ) -> Result<Option<Option<bool>>, Errno> {
         let count = (header.p_filesz as usize).min(NOTE_BYTES_MAX);
-        let data = self.file.bytes(header.p_offset as usize, count).ok()?;
+        let data = match self.file.bytes(header.p_offset as usize, count, asking) {
+            Ok(Some(data)) => data,
+            Ok(None) => return Ok(None),
+            Err(Errno::ENOEXEC) => return Ok(Some(None)),
+            Err(error) => return Err(error),
+        };
         let align = (header.p_align as usize).clamp(4, 8);
         let mut notes = NoteIterator::new(LittleEndian, Class::ELF64, align, data);
-        notes.find_map(|note| match note {
+        Ok(Some(notes.find_map(|note| match note {
             Note::Unknown(any) => {
                 let is_ours = any.n_type == u64::from(note::TYPE_ABI_VERSION)
                     && any.name.strip_suffix(&[0]).unwrap_or(any.name) == &note::NAME[..4];
                 is_ours.then(|| any.desc == note::ABI_VERSION.to_le_bytes())
             }
             _ => None,
-        })
+        })))
     }
 
     /// Where a segment has the program headers in memory, if it does.
@@ -203,39 +224,49 @@ pub struct Segments {
 
 impl Segments {
     /// Copies a page, or maps the segments of the next headers, up to the first one with bytes to
-    /// be copied or a note. Returns whether there is more to do.
+    /// be copied or a note.
     ///
     /// # Errors
-    /// `ENOMEM`, `ENOEXEC`.
-    pub fn map_some(&mut self, program: &mut Program, space: &AddressSpace) -> Result<bool, Errno> {
+    /// `ENOMEM`, `ENOEXEC`; as for [`Executable::bytes`].
+    pub fn map_some(
+        &mut self,
+        program: &mut Program,
+        space: &AddressSpace,
+        asking: &mut Asking,
+    ) -> Result<Portion<()>, Errno> {
         if let Some(piece) = &mut self.piece {
-            program.copy_some(piece, space)?;
+            if program.copy_some(piece, space, asking)?.is_none() {
+                return Ok(Portion::Waits);
+            }
             if piece.bytes == 0 {
                 self.piece = None;
             }
-            return Ok(true);
+            return Ok(Portion::More);
         }
         for _ in 0..PORTION_SEGMENTS {
             if self.headers_done >= program.table().len() {
-                return Ok(false);
+                return Ok(Portion::Done(()));
             }
             let header = program.table().get(self.headers_done).map_err(|_| Errno::ENOEXEC)?;
-            self.headers_done += 1;
             match header.p_type {
                 PT_LOAD => {
                     self.piece = program.map(&header, space)?;
                     self.end = self.end.max((header.p_vaddr + header.p_memsz) as usize);
                     self.headers = program.headers_in(&header).unwrap_or(self.headers);
                 }
-                PT_NOTE => self.native = self.native.or(program.native_note(&header)),
+                PT_NOTE => match program.native_note(&header, asking)? {
+                    Some(note) => self.native = self.native.or(note),
+                    None => return Ok(Portion::Waits),
+                },
                 PT_INTERP => return Err(Errno::ENOEXEC),
                 _ => {}
             }
+            self.headers_done += 1;
             if self.piece.is_some() || header.p_type == PT_NOTE {
                 break;
             }
         }
-        Ok(true)
+        Ok(Portion::More)
     }
 
     /// The personality for the program, of which all segments are mapped: the one that is forced,

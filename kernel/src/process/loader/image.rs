@@ -5,11 +5,13 @@ use alloc::boxed::Box;
 
 use cops_abi::Errno;
 
-use super::super::{Name, Personality, PersonalityKind, ProcessId, Program, SharedAreas};
+use super::super::{Name, Personality, PersonalityKind, Portion, Program, SharedAreas};
+use super::asking::Asking;
 use super::elf::{Program as Elf, Segments};
-use super::find::{Executable, Search};
+use super::executable::Executable;
+use super::find::Search;
 use super::stack::{self, Arguments, ProgramFacts, Start};
-use crate::fs::NodeRef;
+use crate::fs::{NodeRef, SharedAsk};
 use crate::mm;
 use cops_algorithms::script::{self, DEPTH_MAX};
 use cops_fallible::{Text, try_box};
@@ -25,8 +27,8 @@ pub struct Image {
     forced: Option<PersonalityKind>,
     /// Its file, once that is found.
     program: Option<File>,
-    /// The process that asks for it; 0: the kernel.
-    caller: ProcessId,
+    /// Its requests to servers of file systems.
+    asking: Asking,
     /// Where the program headers are in memory, once that is known.
     headers: usize,
     stage: Stage,
@@ -40,9 +42,10 @@ type File = (NodeRef, Text);
 
 /// What exists of the program. It is moved in each portion, so what is large is boxed.
 enum Stage {
-    /// The path to its file, or to the interpreter of the script that the other path names, is
-    /// being walked; the number of scripts so far.
-    Searching(Search, Text, usize),
+    /// The path to its file, or to the interpreter of the last script, is being walked.
+    Searching(Search, Named),
+    /// It has been found at the last path, and its beginning is being read.
+    Opening(Executable, Named, Text),
     /// Its headers are being read.
     Reading(Box<Elf>),
     /// Segments that are being mapped and filled.
@@ -57,9 +60,17 @@ enum Stage {
     Ended,
 }
 
+/// How a file was named.
+struct Named {
+    /// The path that is walked, or was.
+    path: Text,
+    /// The number of scripts so far.
+    depth: usize,
+}
+
 impl Image {
     /// The program at `path`, which is to be started with `arguments`. Relative paths begin in
-    /// directory `working`. Process `caller` asks for it; 0 is the kernel.
+    /// directory `working`. `asking` has the requests that this needs.
     ///
     /// # Errors
     /// `ENOENT` for an empty path, `ENOMEM`.
@@ -67,13 +78,18 @@ impl Image {
         path: Text,
         working: NodeRef,
         arguments: Arguments,
-        caller: ProcessId,
+        asking: Asking,
     ) -> Result<Self, Errno> {
         mm::admit()?;
-        let search = Search::new(&working, &path, caller)?;
-        let stage = Stage::Searching(search, Text::try_from_str(&path)?, 0);
-        let (forced, program, headers) = (None, None, 0);
-        Ok(Self { path, working, arguments, forced, program, caller, headers, stage })
+        let search = Search::new(&working, &path)?;
+        let named = Named { path: Text::try_from_str(&path)?, depth: 0 };
+        let (stage, forced, program, headers) = (Stage::Searching(search, named), None, None, 0);
+        Ok(Self { path, working, arguments, forced, program, asking, headers, stage })
+    }
+
+    /// What a portion waits for that has ended with [`Portion::Waits`].
+    pub fn awaited(&self) -> Option<SharedAsk> {
+        self.asking.awaited()
     }
 
     /// The program gets this personality, whatever its file says.
@@ -100,71 +116,75 @@ impl Image {
         &self.working
     }
 
-    /// Executes a portion of the search for the program. Returns whether there is more to do before
-    /// [`Self::resume`].
+    /// Executes a portion of the search for the program. [`Self::resume`] follows when it is done.
     ///
     /// # Errors
     /// As for `open`; `EACCES` for a file without the permission, `ENOEXEC` for one that is not a
     /// program for this machine, `ELOOP`, `E2BIG`, `ENOMEM`.
-    pub fn find_some(&mut self) -> Result<bool, Errno> {
-        let (stage, has_more) = match core::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::Searching(mut search, path, depth) => match search.resume()? {
-                None => (Stage::Searching(search, path, depth), true),
-                Some((node, found_at)) => {
-                    let mut file = Executable::new(node.clone())?;
-                    let head = file.head()?;
-                    if script::is_script(&head) {
-                        (self.interpret(&head, &path, depth)?, true)
-                    } else {
-                        let is_image = file.is_image();
-                        self.program = Some((node, found_at));
-                        let mut program = try_box(Elf::new(file, &head)?)?;
-                        // What is in memory already is not worth a portion of its own.
-                        let has_more = !is_image || program.read_headers()?;
-                        (Stage::Reading(program), has_more)
-                    }
-                }
-            },
-            Stage::Reading(mut program) => {
-                let has_more = program.read_headers()?;
-                (Stage::Reading(program), has_more)
-            }
-            later => (later, false),
+    pub fn find_some(&mut self) -> Result<Portion<()>, Errno> {
+        if let Stage::Reading(program) = &mut self.stage {
+            return program.read_headers(&mut self.asking);
+        }
+        if let Stage::Searching(search, named) = &mut self.stage {
+            let (node, path) = match search.resume(&mut self.asking)? {
+                Portion::Done(found) => found,
+                Portion::More => return Ok(Portion::More),
+                Portion::Waits => return Ok(Portion::Waits),
+            };
+            let named = Named { path: core::mem::take(&mut named.path), ..*named };
+            self.stage = Stage::Opening(Executable::new(node), named, path);
+        }
+        let Stage::Opening(file, ..) = &mut self.stage else { return Ok(Portion::Done(())) };
+        let Some(head) = file.head(&mut self.asking)? else { return Ok(Portion::Waits) };
+        let Stage::Opening(file, named, path) = core::mem::replace(&mut self.stage, Stage::Ended)
+        else {
+            return Err(Errno::ENOEXEC);
         };
-        self.stage = stage;
-        Ok(has_more)
+        if script::is_script(&head) {
+            self.stage = self.interpret(&head, &named)?;
+            return Ok(Portion::More);
+        }
+        let is_image = file.is_image();
+        self.program = Some((file.node().clone(), path));
+        let mut program = try_box(Elf::new(file, &head)?)?;
+        // What is in memory already is not worth a portion of its own.
+        let portion =
+            if is_image { program.read_headers(&mut self.asking)? } else { Portion::More };
+        self.stage = Stage::Reading(program);
+        Ok(portion)
     }
 
-    /// The search for the interpreter of the script at `path`, which begins with `head`.
+    /// The search for the interpreter of a script that begins with `head`.
     fn interpret(
         &mut self,
         head: &[u8; script::HEAD_BYTES],
-        path: &str,
-        depth: usize,
+        named: &Named,
     ) -> Result<Stage, Errno> {
         let interpreter = script::interpreter(head).ok_or(Errno::ENOEXEC)?;
-        if depth >= DEPTH_MAX {
+        if named.depth >= DEPTH_MAX {
             return Err(Errno::ELOOP);
         }
-        self.arguments = self.arguments.interpreted(&interpreter, path)?;
+        self.arguments = self.arguments.interpreted(&interpreter, &named.path)?;
         // All names are text, so no file has this one.
         let next = core::str::from_utf8(interpreter.path).map_err(|_| Errno::ENOENT)?;
-        let search = Search::new(&self.working, next, self.caller)?;
-        Ok(Stage::Searching(search, Text::try_from_str(next)?, depth + 1))
+        let search = Search::new(&self.working, next)?;
+        let named = Named { path: Text::try_from_str(next)?, depth: named.depth + 1 };
+        Ok(Stage::Searching(search, named))
     }
 
-    /// Executes a portion of some microseconds, in the space of `areas`. `None` if there is more to
-    /// do; otherwise how the program begins.
+    /// Executes a portion of some microseconds, in the space of `areas`. When it is done, returns
+    /// how the program begins.
     ///
     /// # Errors
-    /// `ENOMEM`, `ENOEXEC`, also for a program for another ABI version.
+    /// `ENOMEM`, `ENOEXEC`, also for a program for another ABI version; what the server of its file
+    /// replies.
     pub fn resume(
         &mut self,
         areas: &SharedAreas<'_>,
-    ) -> Result<Option<(Start, Personality)>, Errno> {
+    ) -> Result<Portion<(Start, Personality)>, Errno> {
         self.stage = match core::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::Reading(program) => self.map_some(program, Segments::default(), areas)?,
-            Stage::Mapping(program, segments) => self.map_some(program, segments, areas)?,
+            Stage::Reading(program) => return self.map_some(program, Segments::default(), areas),
+            Stage::Mapping(program, segments) => return self.map_some(program, segments, areas),
             Stage::Sharing(program, personality, count) => {
                 if areas.map(count)? {
                     Stage::Sharing(program, personality, count + 1)
@@ -186,32 +206,37 @@ impl Image {
                     is_native: personality.is_native(),
                 };
                 let start = stack::fill(areas.space, top, &program, &self.arguments)?;
-                return Ok(Some((start, personality)));
+                return Ok(Portion::Done((start, personality)));
             }
             // Not before `find_some` has found the program.
-            Stage::Searching(..) | Stage::Ended => return Err(Errno::ENOEXEC),
+            Stage::Searching(..) | Stage::Opening(..) | Stage::Ended => {
+                return Err(Errno::ENOEXEC);
+            }
         };
-        Ok(None)
+        Ok(Portion::More)
     }
 
-    fn map_some(
+    fn map_some<T>(
         &mut self,
         mut program: Box<Elf>,
         mut segments: Segments,
         areas: &SharedAreas<'_>,
-    ) -> Result<Stage, Errno> {
-        if segments.map_some(&mut program, areas.space)? {
-            return Ok(Stage::Mapping(program, segments));
-        }
+    ) -> Result<Portion<T>, Errno> {
+        let portion = segments.map_some(&mut program, areas.space, &mut self.asking)?;
+        let Portion::Done(()) = portion else {
+            self.stage = Stage::Mapping(program, segments);
+            return Ok(if let Portion::Waits = portion { Portion::Waits } else { Portion::More });
+        };
         self.headers = segments.headers();
         let personality = segments.personality(&program, self.forced)?;
-        Ok(match personality.kind() {
+        self.stage = match personality.kind() {
             PersonalityKind::Native => Stage::Sharing(program, personality, 0),
             PersonalityKind::Linux => {
                 areas.map_linux()?;
                 Stage::Mapped(program, personality)
             }
             PersonalityKind::Tutorial => Stage::Mapped(program, personality),
-        })
+        };
+        Ok(Portion::More)
     }
 }

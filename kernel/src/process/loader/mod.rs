@@ -2,15 +2,19 @@
 //! the run queue.
 //!
 //! Loading is done in portions, and [`Stage`] says what exists after each. The program in memory is
-//! made by [`image`], which `exec` uses too; [`find`] finds and reads the file, what is read there
-//! is in [`elf`], and the first stack with the arguments on it in [`stack`].
+//! made by [`image`], which `exec` uses too; [`find`] finds the file, [`executable`] reads it, what
+//! is read there is in [`elf`], and the first stack with the arguments on it in [`stack`]. A portion
+//! that needs the reply of a server ([`asking`]) ends, and is repeated when there is one.
 #![forbid(unsafe_code)]
 
+mod asking;
 mod elf;
+mod executable;
 mod find;
 mod image;
 mod stack;
 
+pub use asking::Asking;
 pub use image::Image;
 pub use stack::{Arguments, Start};
 
@@ -24,8 +28,8 @@ use cops_fallible::Text;
 use super::number::{Number, Unstarted};
 use super::signals::CpuSignals;
 use super::spawn::Place;
-use super::{Parts, PersonalityKind, Process, ProcessId, Thread, children, reaper};
-use crate::fs::{self, Descriptor, FileTable, NodeRef, terminal};
+use super::{Parts, PersonalityKind, Portion, Process, ProcessId, Thread, children, reaper};
+use crate::fs::{self, Descriptor, FileTable, NodeRef, SharedAsk, terminal};
 use crate::mm;
 use crate::trace;
 
@@ -43,15 +47,16 @@ pub async fn start_program(
     let path = Text::try_from_str(path)?;
     let mut loading = {
         let (working, place) = (fs::root_directory().clone(), Place::default());
-        Loading::new(path, working, arguments, ceiling, place, 0)?
+        Loading::new(path, working, arguments, ceiling, place, None)?
     };
     if let Some(kind) = forced {
         loading.image.force(kind);
     }
     loop {
-        if let Some(process) = loading.resume(None)? {
+        if let Portion::Done(process) = loading.resume(None)? {
             return Ok(process);
         }
+        // It never waits: the kernel asks no server.
         yield_now().await;
     }
 }
@@ -81,8 +86,8 @@ enum Stage {
 
 impl Loading {
     /// The program at `path`, which is to be started with `arguments` and this `ceiling` in this
-    /// `place`. Relative paths begin in directory `working`, also those of the program. The parent
-    /// has number `parent`; 0 is the kernel.
+    /// `place`. Relative paths begin in directory `working`, also those of the program. Without a
+    /// parent, the kernel starts it.
     ///
     /// # Errors
     /// As for [`Image::new`].
@@ -92,19 +97,24 @@ impl Loading {
         arguments: Arguments,
         ceiling: Priority,
         place: Place,
-        parent: ProcessId,
+        parent: Option<&Process>,
     ) -> Result<Self, Errno> {
-        let image = Image::new(path, working, arguments, parent)?;
+        let image = Image::new(path, working, arguments, Asking::of(parent))?;
         Ok(Self { image, ceiling, place, stage: Stage::Nothing })
     }
 
-    /// Executes a portion of some microseconds. `None` if there is more to do; otherwise the
-    /// process, which is a child of `parent` and runs.
+    /// What a portion waits for that has ended with [`Portion::Waits`].
+    pub fn awaited(&self) -> Option<SharedAsk> {
+        self.image.awaited()
+    }
+
+    /// Executes a portion of some microseconds. When it is done, returns the process, which is a
+    /// child of `parent` and runs.
     ///
     /// # Errors
     /// Those of [`Image::find_some`] and [`Image::resume`], and `EAGAIN` if there are too many
     /// processes.
-    pub fn resume(&mut self, parent: Option<&Process>) -> Result<Option<Arc<Process>>, Errno> {
+    pub fn resume(&mut self, parent: Option<&Process>) -> Result<Portion<Arc<Process>>, Errno> {
         let step = self.step(parent);
         if let (Err(_), Some(parent)) = (&step, parent) {
             // Another virtual CPU of the parent may already be waiting for it.
@@ -113,30 +123,37 @@ impl Loading {
         step
     }
 
-    fn step(&mut self, parent: Option<&Process>) -> Result<Option<Arc<Process>>, Errno> {
+    fn step(&mut self, parent: Option<&Process>) -> Result<Portion<Arc<Process>>, Errno> {
         self.stage = match core::mem::take(&mut self.stage) {
-            Stage::Nothing if self.image.find_some()? => Stage::Nothing,
-            // Before the long work, which would otherwise be useless. Everything is charged to the
-            // new process.
-            Stage::Nothing => Stage::Numbered(Number::reserve(parent)?),
+            Stage::Nothing => match self.image.find_some()? {
+                // Before the long work, which would otherwise be useless. Everything is charged to
+                // the new process.
+                Portion::Done(()) => Stage::Numbered(Number::reserve(parent)?),
+                Portion::More => return Ok(Portion::More),
+                Portion::Waits => return Ok(Portion::Waits),
+            },
             Stage::Numbered(number) => {
                 let mut parts = Parts::allocate(number.family, trace::is_on())?;
                 self.fill_table(&mut parts.files)?;
                 Stage::Filling(number, parts)
             }
             Stage::Filling(number, parts) => match self.image.resume(&parts.areas())? {
-                None => Stage::Filling(number, parts),
-                Some((start, personality)) => {
+                Portion::More => Stage::Filling(number, parts),
+                Portion::Waits => {
+                    self.stage = Stage::Filling(number, parts);
+                    return Ok(Portion::Waits);
+                }
+                Portion::Done((start, personality)) => {
                     let what = (self.image.take_program(&start)?, personality);
                     let process = Process::new(number.id, parent, self.ceiling, what, *parts)?;
                     Stage::Complete(Unstarted { number, process }, start)
                 }
             },
             Stage::Complete(unstarted, start) => {
-                return self.start(unstarted, start, parent).map(Some);
+                return self.start(unstarted, start, parent).map(Portion::Done);
             }
         };
-        Ok(None)
+        Ok(Portion::More)
     }
 
     /// Puts the files into the table of the new process, and frees the reference to them.

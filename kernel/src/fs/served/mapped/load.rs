@@ -127,7 +127,8 @@ impl MappedFile {
         core::array::from_fn(|index| {
             let (pages, number) = kept?;
             let page = first + index as u64;
-            if page < end { pages.find(number, page) } else { None }
+            let page = if page < end { pages.page(number, page) } else { None };
+            page.map(|(frame, _)| frame)
         })
     }
 

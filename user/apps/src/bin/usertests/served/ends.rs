@@ -169,7 +169,7 @@ async fn callers_are_killed() -> Outcome {
 }
 
 /// Calls in flight of a process.
-fn calls_of(process: u32) -> Result<u64, Failure> {
+pub fn calls_of(process: u32) -> Result<u64, Failure> {
     let processes = cops::inspect::processes()?;
     Ok(processes.iter().find(|one| one.process == process).map_or(0, |one| one.calls_in_flight))
 }

@@ -6,6 +6,7 @@
 
 mod by_hand;
 mod ends;
+mod execution;
 mod lies;
 mod mapped;
 mod order;
@@ -44,7 +45,15 @@ tests! { served:
 
 /// All tests of this group.
 pub fn all() -> impl Iterator<Item = &'static Test> {
-    [TESTS, ends::TESTS, lies::TESTS, mapped::TESTS, order::TESTS, pages::TESTS]
+    [
+        TESTS,
+        ends::TESTS,
+        execution::TESTS,
+        lies::TESTS,
+        mapped::TESTS,
+        order::TESTS,
+        pages::TESTS,
+    ]
         .into_iter()
         .flatten()
 }
@@ -93,6 +102,9 @@ fn server(index: usize) -> Server {
 
 /// Makes every request of the process in `arguments`.
 pub async fn help(arguments: &[&str]) -> ExitCode {
+    if let Some(code) = execution::help(arguments) {
+        return code;
+    }
     match arguments {
         [ends::ASK_MYSELF] => ends::ask_myself(),
         [ends::ASK] => ends::ask(),
