@@ -92,10 +92,10 @@ pub enum Operation {
     Turn { thread: usize },
     /// Read or write a file of a file system that a process serves.
     Served(Box<ServedTransfer>),
-    /// Wait until the request that is prepared is answered, for a call in portions.
-    Answer(SharedAsk),
     /// Another operation, on a socket with a timeout.
     Limited(Box<Limited>),
+    /// Wait until the request that is prepared is answered, for a call in portions.
+    Answer(SharedAsk),
 }
 
 const _: () = assert!(size_of::<Operation>() <= 48);
@@ -296,6 +296,10 @@ impl Operation {
     /// The operation has ended: the call in `cell` does not wait any more. `must_pass_on`: it
     /// failed or was cancelled, so the event that it was woken for is passed on to another waiter.
     pub fn remove_waiter(&mut self, process: &Process, cell: CellIndex, must_pass_on: bool) {
+        // The most frequent one first.
+        if let Operation::Read { file, .. } = self {
+            return file.remove_waiter(Waiting::ToRead, cell.number(), must_pass_on);
+        }
         if let Operation::Disk(transfer) = self {
             return transfer.remove_waiter(cell.number());
         }

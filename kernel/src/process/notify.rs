@@ -255,6 +255,7 @@ impl Process {
     ///
     /// A result that comes from now on finds that `cpu` is not active. One that came before is in
     /// the ring.
+    #[inline(always)]
     pub(crate) fn leave_work_of(&self, cpu: &VirtualCpu) {
         if cpu.as_thread().is_some() || self.cpu_count() == 1 || self.waiting_levels() == 0 {
             return;

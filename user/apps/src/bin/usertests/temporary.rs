@@ -38,6 +38,7 @@ tests! { temporary:
     the_quota_is_a_full_disk,
     pages_come_back,
     racing_for_names,
+    programs,
     large_files_and_directories,
 }
 
@@ -48,7 +49,7 @@ static IS_SERVED: AtomicBool = AtomicBool::new(false);
 /// Where a process serves a file system.
 pub const SERVED: &str = "/disk";
 /// The tests that hold for any file system.
-pub const OF_ANY_FILE_SYSTEM: [&str; 13] = [
+pub const OF_ANY_FILE_SYSTEM: [&str; 14] = [
     "what_is_written_is_read",
     "flags_of_open",
     "appended_lines_stay_whole",
@@ -62,6 +63,7 @@ pub const OF_ANY_FILE_SYSTEM: [&str; 13] = [
     "long_and_deep_paths",
     "times_and_permissions",
     "racing_for_names",
+    "programs",
 ];
 
 /// Runs a test of this module with files at [`SERVED`].
@@ -663,6 +665,48 @@ async fn long_and_deep_paths() -> Outcome {
     }
     check_equal!(working()?, place.0, "back");
     Ok(())
+}
+
+/// A program is executed from there, with the contents that it has.
+async fn programs() -> Outcome {
+    let place = Place::new()?;
+    let (path, script) = (place.path("program"), place.path("script"));
+    let from = open_at("/bin/hello", open::READ_ONLY)?;
+    let mut all = Vec::new();
+    loop {
+        let part = read(&from, 16_384)?;
+        if part.is_empty() {
+            break;
+        }
+        all.extend_from_slice(&part);
+    }
+    make(&path, &all)?;
+    make(&script, format!("#!{path}").as_bytes())?;
+    let executed = |path: &str, code: u8| {
+        let child = crate::forks::fork(|| crate::programs::execute(path, &["program"]) as u8)?;
+        let (_, status) = cops::wait!(Some(child))?;
+        check_equal!(status.code(), Some(code), "{path}");
+        Ok::<(), Failure>(())
+    };
+    executed(&path, EACCES as u8)?;
+    for path in [&path, &script] {
+        check_equal!(one_path(number::FCHMODAT, path, [0o700, 0]), Ok(0), "fchmodat");
+    }
+    executed(&path, 0)?;
+    executed(&script, 0)?;
+    chdir(&place.0)?;
+    executed("program", 0)?;
+    executed("./script", 0)?;
+    // Open for writing, too, and with other contents afterwards.
+    let file = open_at(&path, open::READ_WRITE)?;
+    executed("program", 0)?;
+    check_equal!(write(&file, b"x"), Ok(1), "a write");
+    executed("program", ENOEXEC as u8)?;
+    check_equal!(seek(&file, 0), Ok(0), "lseek");
+    check_equal!(write(&file, b"\x7f"), Ok(1), "a write");
+    executed("program", 0)?;
+    check_equal!(raw::call(number::FTRUNCATE, [fd(&file), 5000]), Ok(0), "ftruncate");
+    executed("program", ENOEXEC as u8)
 }
 
 async fn times_and_permissions() -> Outcome {
