@@ -91,7 +91,12 @@ impl Spawning {
                     let working = process.files.lock().working();
                     let (ceiling, place) = (start.ceiling, core::mem::take(&mut start.place));
                     *self = Self::Loading(Loading::new(
-                        path, working, arguments, ceiling, place, Some(process),
+                        path,
+                        working,
+                        arguments,
+                        ceiling,
+                        place,
+                        Some(process),
                     )?);
                 }
                 Ok(Portion::More)

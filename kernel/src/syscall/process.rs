@@ -11,8 +11,8 @@ use cops_abi::syscall::{WAIT_ALL, WCONTINUED, WNOHANG, WUNTRACED};
 use cops_algorithms::kin::Which;
 use cops_fallible::{Text, try_box};
 
-use super::{Reply, wait_for_answer};
 use super::arguments::{Fork, NewThread};
+use super::{Reply, wait_for_answer};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call::{ChildWait, Operation, USAGE_BYTES};
 use crate::fs::terminal;

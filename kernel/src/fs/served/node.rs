@@ -125,8 +125,8 @@ impl ServedNode {
         self.connection.pages().map(|pages| (pages, self.number))
     }
 
-    /// Reads into frames of the kernel: at most `length` bytes at `offset`. If pages are kept, whole
-    /// pages: those of these bytes, or the first of them, or more.
+    /// Reads into frames of the kernel: at most `length` bytes at `offset`. If pages are kept,
+    /// whole pages: those of these bytes, or the first of them, or more.
     pub fn read_pages(&self, offset: u64, length: usize, ask: &mut Ask) -> Attempt<Answer> {
         ask.ask(&self.connection, || {
             let mut draft = Draft::new(operation::READ, self.number);

@@ -3,8 +3,8 @@
 //!
 //! Loading is done in portions, and [`Stage`] says what exists after each. The program in memory is
 //! made by [`image`], which `exec` uses too; [`find`] finds the file, [`executable`] reads it, what
-//! is read there is in [`elf`], and the first stack with the arguments on it in [`stack`]. A portion
-//! that needs the reply of a server ([`asking`]) ends, and is repeated when there is one.
+//! is read there is in [`elf`], and the first stack with the arguments on it in [`stack`]. A
+//! portion that needs the reply of a server ([`asking`]) ends, and is repeated when there is one.
 #![forbid(unsafe_code)]
 
 mod asking;

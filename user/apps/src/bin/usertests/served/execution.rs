@@ -377,8 +377,7 @@ async fn other_virtual_cpus_run_while_a_program_is_loaded() -> Outcome {
         serving.answer(&request, &rest)?;
         let code = async {
             loop {
-                if let Ok(answered) =
-                    timeout(Duration::from_millis(5), serving.answer_next()).await
+                if let Ok(answered) = timeout(Duration::from_millis(5), serving.answer_next()).await
                 {
                     answered?;
                     continue;
