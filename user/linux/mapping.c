@@ -450,6 +450,26 @@ static void own_program(const char *path) {
     CHECK(munmap((void *)own, PAGE) == 0 && munmap((void *)common, PAGE) == 0);
 }
 
+/* A program that is executed before what was written to its mapping is anywhere else. */
+static void written_program(const char *path) {
+    int from = open(path, O_RDONLY), to = open(PATH, O_RDWR | O_CREAT | O_EXCL, 0700);
+    off_t length = lseek(from, 0, SEEK_END);
+    CHECK(from >= 0 && to >= 0 && length > 0 && ftruncate(to, length) == 0);
+    char *source = map(length, PROT_READ, MAP_PRIVATE, from, 0);
+    char *target = map(length, RW, MAP_SHARED, to, 0);
+    memcpy(target, source, length);
+    CHECK(munmap(source, length) == 0 && munmap(target, length) == 0);
+    CHECK(close(from) == 0 && close(to) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        execl(PATH, PATH, "seven", NULL);
+        _exit(1);
+    }
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7 && unlink(PATH) == 0);
+}
+
 static void errors(void) {
     int fd = file(PAGE), ends[2];
     FAILS(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, -1, 0), EBADF);
@@ -480,6 +500,8 @@ static void errors(void) {
 }
 
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "seven") == 0)
+        return 7;
     if (argc > 1)
         directory = argv[1];
     snprintf(PATH, sizeof PATH, "%s/mapping-test", directory);
@@ -494,6 +516,7 @@ int main(int argc, char **argv) {
     many_pages();
     named_memory_and_semaphores();
     own_program(argv[0]);
+    written_program(argv[0]);
     errors();
     printf("mappings are in order\n");
     return 0;

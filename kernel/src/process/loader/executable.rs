@@ -181,10 +181,15 @@ impl Served {
         Ok(true)
     }
 
-    /// Copies what there is of the bytes at `at`: of the last reply, or of a page that is kept.
+    /// Copies what there is of the bytes at `at`: of a page that is mapped, of the last reply, or of
+    /// a page that is kept.
     /// Returns their number.
     fn copy(&self, file: &ServedNode, at: usize, into: &mut [u8]) -> usize {
-        if let Some((first, reply)) = &self.reply
+        let (number, within) = ((at / layout::PAGE_BYTES) as u64, at % layout::PAGE_BYTES);
+        // Its server may not have it yet.
+        let mapped = file.mapped().and_then(|file| file.page(number));
+        if mapped.is_none()
+            && let Some((first, reply)) = &self.reply
             && let Some(within) = at.checked_sub(*first)
             && within < reply.bytes
         {
@@ -192,9 +197,8 @@ impl Served {
             reply.read_data(within, &mut into[..count]);
             return count;
         }
-        let (number, within) = (at / layout::PAGE_BYTES, at % layout::PAGE_BYTES);
-        let page = file.pages().and_then(|(pages, node)| pages.page(node, number as u64));
-        let Some((frame, used)) = page else { return 0 };
+        let kept = || file.pages().and_then(|(pages, node)| pages.page(node, number));
+        let Some((frame, used)) = mapped.or_else(kept) else { return 0 };
         let count = into.len().min(used.saturating_sub(within));
         frame.read(within, &mut into[..count]);
         count

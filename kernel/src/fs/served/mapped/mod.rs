@@ -324,6 +324,15 @@ impl MappedFile {
         count
     }
 
+    /// Page `page`, if it is here, with the number of bytes of the file in it.
+    pub fn page(&self, page: u64) -> Option<(Frame, usize)> {
+        let state = self.state.lock();
+        let contents = state.contents.as_ref()?;
+        let frame = contents.existing_frame(page)?.clone();
+        let used = contents.len().saturating_sub(page * PAGE).min(PAGE) as usize;
+        Some((frame, used))
+    }
+
     /// `request` has this reply. `data`: what it has sent, if its call is still there.
     pub fn answered(&self, request: &Request, reply: &Reply, data: &[PinnedBuffer], sent: usize) {
         if reply.error != 0 {
