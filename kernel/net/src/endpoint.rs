@@ -13,6 +13,7 @@ use cops_fallible::{List, try_arc};
 use smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
 use smoltcp::socket::{AnySocket, dhcpv4, tcp, udp};
 use smoltcp::storage::PacketMetadata;
+use smoltcp::wire::IpEndpoint;
 use spin::Mutex;
 
 use crate::chain::Links;
@@ -78,10 +79,21 @@ pub(crate) enum Protocol {
 pub(crate) struct Datagram {
     /// The handle was dropped; nothing may be sent, and no timer may be armed.
     pub(crate) closed: bool,
+    /// The only sender from which it receives, if it has one; port 0: any port.
+    pub(crate) peer: Option<IpEndpoint>,
     /// The time since which the first queued datagram has waited for an unknown neighbour.
     pub(crate) stuck_since: Option<u64>,
     pub(crate) receivers: WakerSet,
     pub(crate) senders: WakerSet,
+}
+
+impl Datagram {
+    /// Whether it receives datagrams from `remote`.
+    pub(crate) fn accepts(&self, remote: IpEndpoint) -> bool {
+        self.peer.is_none_or(|peer| {
+            peer.addr == remote.addr && (peer.port == 0 || peer.port == remote.port)
+        })
+    }
 }
 
 impl EndpointState {

@@ -151,10 +151,12 @@ impl LinkCore {
         }
         let bound_to = |endpoint: &&Arc<Endpoint>| {
             let mut state = endpoint.state.lock();
-            state.datagram().is_some_and(|(socket, _)| {
+            state.datagram().is_some_and(|(socket, datagram)| {
                 let address = socket.endpoint().addr;
                 // Broadcasts and multicasts go to the socket that is bound to the port.
-                address.is_none_or(|address| address == local.addr) || !is_unicast(local.addr)
+                let is_for_it = address.is_none_or(|address| address == local.addr)
+                    || !is_unicast(local.addr);
+                is_for_it && datagram.accepts(remote)
             })
         };
         let endpoint =

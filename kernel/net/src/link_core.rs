@@ -178,7 +178,8 @@ impl LinkCore {
             self.stop_awaiting(endpoint, state);
             return;
         }
-        let (received, queued) = (socket.recv_queue(), socket.send_queue());
+        let (queued, had_room) = (socket.send_queue(), socket.can_send());
+        let may_have_received = arrival.is_some();
         if let Some(arrival) = arrival {
             self.ingress(shared, &mut state.sockets, arrival.frame, None, now);
         }
@@ -186,10 +187,11 @@ impl LinkCore {
         self.unblock_datagrams(endpoint, state, now);
         let wish = self.wish(shared, state, now);
         if let Some((socket, datagram)) = state.datagram() {
-            if socket.recv_queue() > received {
+            // Numbers of bytes are not enough: a datagram may have none.
+            if may_have_received && socket.can_recv() {
                 datagram.receivers.wake_all();
             }
-            if socket.send_queue() < queued {
+            if socket.send_queue() < queued || !had_room && socket.can_send() {
                 datagram.senders.wake_all();
             }
         }

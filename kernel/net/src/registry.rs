@@ -20,6 +20,9 @@ const EPHEMERAL_PORTS: u16 = u16::MAX - FIRST_EPHEMERAL + 1;
 
 /// Ports that one portion of a search tries.
 const PORTS_PER_PORTION: u16 = 32;
+/// Maximum number of sockets that are bound to one port with different addresses, of which there
+/// are millions: each datagram and each SYN looks at all of them.
+const CLAIMS_PER_PORT: usize = 32;
 
 /// A search for a free port. It looks at all of them, in portions.
 #[derive(Debug, Default)]
@@ -167,9 +170,10 @@ impl Registry {
 
     fn is_free(&self, space: Space, address: IpAddr, port: u16) -> bool {
         self.claims.get(&(space, port)).is_none_or(|claims| {
-            !claims
-                .iter()
-                .any(|claim| covers(claim.address, address) || covers(address, claim.address))
+            claims.len() < CLAIMS_PER_PORT
+                && !claims
+                    .iter()
+                    .any(|claim| covers(claim.address, address) || covers(address, claim.address))
         })
     }
 }
@@ -187,6 +191,7 @@ pub(crate) fn covers(bound: IpAddr, address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
     use alloc::vec::Vec;
 
     fn registry(seed: u64) -> Registry {
@@ -229,6 +234,20 @@ mod tests {
         assert_eq!(registry.claim_now(Space::Stream, address("[::1]:80")).0, Ok(80));
         registry.release(Space::Stream, address("10.0.0.1:80"));
         assert_eq!(registry.claim_now(Space::Stream, address("10.0.0.1:80")).0, Ok(80));
+    }
+
+    #[test]
+    fn a_port_has_few_sockets() {
+        let mut registry = registry(1);
+        let local = |last: usize| address(&format!("127.0.0.{last}:80"));
+        for last in 1..=CLAIMS_PER_PORT {
+            assert_eq!(registry.claim_now(Space::Stream, local(last)).0, Ok(80));
+        }
+        let next = local(CLAIMS_PER_PORT + 1);
+        assert_eq!(registry.claim_now(Space::Stream, next).0, Err(Error::AddressInUse));
+        assert_eq!(registry.claim_now(Space::Datagram, next).0, Ok(80));
+        registry.release(Space::Stream, local(1));
+        assert_eq!(registry.claim_now(Space::Stream, next).0, Ok(80));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! that can reach both interfaces consists of two endpoints, one on each.
 
 use alloc::sync::Arc;
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::task::{Context, Poll, Waker};
 
 use smoltcp::socket::udp::{SendError, UdpMetadata};
@@ -14,7 +14,7 @@ use crate::endpoint::{Endpoint, LinkKind};
 use crate::error::Error;
 use crate::opening::{Claim, destination, to_the_end};
 use crate::readiness::Readiness;
-use crate::registry::{Space, covers};
+use crate::registry::{PortSearch, Space, covers};
 use crate::stack::Stack;
 
 /// Size of an IPv4 or IPv6 header and the UDP header.
@@ -35,14 +35,29 @@ impl Stack {
     /// # Errors
     /// [`Error::AddressInUse`], [`Error::AddressNotAvailable`], [`Error::OutOfMemory`].
     pub fn bind_udp(self: &Arc<Self>, local: SocketAddr) -> Result<UdpSocket, Error> {
-        let claim = to_the_end(|search| Claim::new(self, Space::Datagram, local, search))?;
+        to_the_end(|search| self.bind_udp_in_portions(local, search))
+    }
+
+    /// As [`bind_udp`](Self::bind_udp), but looks at a few ports only. `None`: to be called again
+    /// with the same `search`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bind_udp_in_portions(
+        self: &Arc<Self>,
+        local: SocketAddr,
+        search: &mut PortSearch,
+    ) -> Result<Option<UdpSocket>, Error> {
+        let Some(claim) = Claim::new(self, Space::Datagram, local, search)? else {
+            return Ok(None);
+        };
         let loopback = self.open_datagram(LinkKind::Loopback, claim.local)?;
         let mut socket = UdpSocket { stack: self.clone(), claim, loopback, ethernet: None };
         if self.has_ethernet() && !socket.claim.local.ip().is_loopback() {
             // On an error the socket is dropped, including the half that is already open.
             socket.ethernet = Some(self.open_datagram(LinkKind::Ethernet, socket.claim.local)?);
         }
-        Ok(socket)
+        Ok(Some(socket))
     }
 
     fn open_datagram(&self, kind: LinkKind, local: SocketAddr) -> Result<Arc<Endpoint>, Error> {
@@ -86,6 +101,38 @@ impl UdpSocket {
         self.claim.local
     }
 
+    /// From now on, only datagrams from `remote` are received; a port 0 is any port. What has been
+    /// received before stays. Returns `remote`, where the unspecified address is this host, and the
+    /// address from which this host sends to it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for the other IP version; [`Error::NetworkUnreachable`]. Nothing
+    /// has changed then.
+    pub fn connect(&self, remote: SocketAddr) -> Result<(SocketAddr, IpAddr), Error> {
+        let remote = destination(remote);
+        let (kind, source) = self.way_to(remote.ip())?;
+        let unspecified = match remote.ip() {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        self.endpoint(kind)?;
+        self.set_peer(Some(remote));
+        Ok((remote, source.unwrap_or(unspecified)))
+    }
+
+    /// From now on, datagrams from every address are received.
+    pub fn disconnect(&self) {
+        self.set_peer(None);
+    }
+
+    fn set_peer(&self, peer: Option<SocketAddr>) {
+        for endpoint in self.endpoints() {
+            if let Some((_, datagram)) = endpoint.state.lock().datagram() {
+                datagram.peer = peer.map(IpEndpoint::from);
+            }
+        }
+    }
+
     /// Queues one datagram. Returns its length. Like any datagram it may be lost.
     ///
     /// # Errors
@@ -110,47 +157,51 @@ impl UdpSocket {
     }
 
     fn send(&self, waker: Option<&Waker>, data: &[u8], remote: SocketAddr) -> Result<usize, Error> {
+        self.send_with(waker, data.len(), remote, |room| room.copy_from_slice(data))
+    }
+
+    /// Like [`try_send_to`](Self::try_send_to), of `length` bytes that `fill` writes.
+    ///
+    /// # Errors
+    /// As there; then `fill` has not been called.
+    pub fn try_send_with(
+        &self,
+        length: usize,
+        remote: SocketAddr,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<usize, Error> {
+        self.send_with(None, length, remote, fill)
+    }
+
+    fn send_with(
+        &self,
+        waker: Option<&Waker>,
+        length: usize,
+        remote: SocketAddr,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<usize, Error> {
         let remote = destination(remote);
-        let bound = self.claim.local.ip();
-        let compatible = if bound.is_unspecified() {
-            covers(bound, remote.ip())
-        } else {
-            bound.is_ipv4() == remote.is_ipv4()
-        };
-        if remote.port() == 0 || !compatible {
+        if remote.port() == 0 {
             return Err(Error::InvalidArgument);
         }
-        let everyone = remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST) || remote.ip().is_multicast();
-        let kind = self.stack.route(remote.ip());
-        let endpoint = match kind {
-            LinkKind::Loopback => &self.loopback,
-            LinkKind::Ethernet => self.ethernet.as_ref().ok_or(Error::NetworkUnreachable)?,
-        };
-        let (source, mtu) = {
-            let core = self.stack.link(kind).ok_or(Error::NetworkUnreachable)?.lock();
-            let source = match kind {
-                _ if !bound.is_unspecified() => Some(bound),
-                LinkKind::Loopback => Some(remote.ip()),
-                // smoltcp chooses the source for destinations without a route.
-                LinkKind::Ethernet if everyone => None,
-                LinkKind::Ethernet => Some(core.source_for(remote.ip())?),
-            };
-            (source, core.transport.capabilities().ip_mtu())
-        };
+        let (kind, source) = self.way_to(remote.ip())?;
+        let endpoint = self.endpoint(kind)?;
+        let link = self.stack.link(kind).ok_or(Error::NetworkUnreachable)?;
+        let mtu = link.lock().transport.capabilities().ip_mtu();
         let headers = if remote.is_ipv4() { IPV4_HEADERS } else { IPV6_HEADERS };
-        if data.len() > mtu - headers {
+        if length > mtu - headers {
             return Err(Error::MessageTooLong);
         }
         {
             let mut state = endpoint.state.lock();
             let (socket, datagram) = state.datagram().ok_or(Error::NotConnected)?;
-            if data.len() > socket.payload_send_capacity() {
+            if length > socket.payload_send_capacity() {
                 return Err(Error::MessageTooLong);
             }
             let mut metadata = UdpMetadata::from(IpEndpoint::from(remote));
             metadata.local_address = source.map(Into::into);
-            match socket.send_slice(data, metadata) {
-                Ok(()) => {}
+            match socket.send(length, metadata) {
+                Ok(room) => fill(room),
                 Err(SendError::BufferFull) => {
                     if let Some(waker) = waker {
                         datagram.senders.register(waker);
@@ -161,7 +212,40 @@ impl UdpSocket {
             }
         }
         self.stack.kick(endpoint);
-        Ok(data.len())
+        Ok(length)
+    }
+
+    /// The interface that leads to `remote`, and the source address of what is sent to it. `None`:
+    /// smoltcp chooses it, for destinations without a route.
+    fn way_to(&self, remote: IpAddr) -> Result<(LinkKind, Option<IpAddr>), Error> {
+        let bound = self.claim.local.ip();
+        let is_compatible = if bound.is_unspecified() {
+            covers(bound, remote)
+        } else {
+            bound.is_ipv4() == remote.is_ipv4()
+        };
+        if !is_compatible {
+            return Err(Error::InvalidArgument);
+        }
+        let everyone = remote == IpAddr::V4(Ipv4Addr::BROADCAST) || remote.is_multicast();
+        let kind = self.stack.route(remote);
+        let source = match kind {
+            _ if !bound.is_unspecified() => Some(bound),
+            LinkKind::Loopback => Some(remote),
+            LinkKind::Ethernet if everyone => None,
+            LinkKind::Ethernet => {
+                let link = self.stack.link(kind).ok_or(Error::NetworkUnreachable)?;
+                Some(link.lock().source_for(remote)?)
+            }
+        };
+        Ok((kind, source))
+    }
+
+    fn endpoint(&self, kind: LinkKind) -> Result<&Arc<Endpoint>, Error> {
+        match kind {
+            LinkKind::Loopback => Ok(&self.loopback),
+            LinkKind::Ethernet => self.ethernet.as_ref().ok_or(Error::NetworkUnreachable),
+        }
     }
 
     /// Reads one datagram. Returns its length, cut to the size of `buffer`, and its sender.
@@ -224,13 +308,31 @@ impl UdpSocket {
         Err(Error::WouldBlock)
     }
 
-    /// The socket's readiness. `writable` means that each of its queues has room.
+    /// Calls `look` with the datagram that the next receive returns, which stays, and its sender.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if none has arrived.
+    pub fn try_peek_with<R>(&self, look: impl FnOnce(&[u8], SocketAddr) -> R) -> Result<R, Error> {
+        for endpoint in self.endpoints() {
+            if let Some((socket, _)) = endpoint.state.lock().datagram()
+                && let Ok((data, metadata)) = socket.peek()
+            {
+                return Ok(look(data, metadata.endpoint.into()));
+            }
+        }
+        Err(Error::WouldBlock)
+    }
+
+    /// The socket's readiness. `writable` means that half of each of its queues is free, which is
+    /// room for a datagram of the Ethernet interface.
     pub fn readiness(&self) -> Readiness {
         let mut readiness = Readiness { writable: true, ..Readiness::default() };
         for endpoint in self.endpoints() {
             if let Some((socket, _)) = endpoint.state.lock().datagram() {
-                readiness.readable |= socket.can_recv();
-                readiness.writable &= socket.can_send();
+                // Not `can_recv`, which is also true of padding.
+                readiness.readable |= socket.peek().is_ok();
+                readiness.writable &= socket.can_send()
+                    && socket.send_queue() <= socket.payload_send_capacity() / 2;
             }
         }
         readiness
