@@ -119,10 +119,6 @@ numbers! {
     SYSINFO = 179;
     /// `socketpair(AF_UNIX, SOCK_STREAM, 0, *mut [i32; 2])`.
     SOCKETPAIR = 199;
-    /// `sendto(fd, buffer, length, flags, _, _) -> bytes`. Can wait.
-    SENDTO = 206;
-    /// `recvfrom(fd, buffer, length, flags, *mut sockaddr or 0, *mut u32 or 0) -> bytes`. Can wait.
-    RECVFROM = 207;
     /// `setsockopt(fd, level, name, *const value, length)`.
     SETSOCKOPT = 208;
     /// `getsockopt(fd, level, name, *mut value, *mut u32 length)`.
@@ -137,10 +133,14 @@ numbers! {
     MREMAP = 216;
     /// `madvise(address, length, advice)`.
     MADVISE = 233;
+    /// `recvmmsg(fd, *mut mmsghdr, count, flags, *const timespec or 0) -> messages`. Can wait.
+    RECVMMSG = 243;
     /// `riscv_hwprobe(...)`: always `ENOSYS`, as on Linux before 6.4; libraries ask at each start.
     HARDWARE_PROBE = 258;
     /// `prlimit64(process or 0, resource, new = 0, *mut rlimit or 0)`.
     PRLIMIT64 = 261;
+    /// `sendmmsg(fd, *mut mmsghdr, count, flags) -> messages`. Can wait.
+    SENDMMSG = 269;
     /// `rseq(...)`: always `ENOSYS`; libraries ask at each start.
     RSEQ = 293;
 }
@@ -254,23 +254,34 @@ pub mod message_header {
     pub const FLAGS: usize = 48;
     /// Its size.
     pub const BYTES: usize = 56;
+    /// The size of an entry of [`SENDMMSG`](super::SENDMMSG) and
+    /// [`RECVMMSG`](super::RECVMMSG): it, the number of bytes that were moved, and nothing.
+    pub const ENTRY_BYTES: usize = 64;
 }
 
 /// Address family of [`SOCKETPAIR`].
 pub const AF_UNIX: usize = 1;
-/// Flag of [`SENDTO`]: a broken pipe is only an error.
+/// Flag of [`SENDTO`](crate::syscall::SENDTO): a broken pipe is only an error.
 pub const MSG_NOSIGNAL: usize = 0x4000;
 
-/// More flags of [`SENDTO`] and [`RECVFROM`].
+/// More flags of [`SENDTO`](crate::syscall::SENDTO) and [`RECVFROM`](crate::syscall::RECVFROM).
 pub mod message {
     /// What is received stays.
     pub const PEEK: usize = 2;
     /// Has no effect.
     pub const DONT_ROUTE: usize = 4;
+    /// A datagram was cut; as a flag of a receive: the result is its length all the same.
+    pub const TRUNCATED: usize = 0x20;
     /// `EAGAIN` rather than wait.
     pub const DONT_WAIT: usize = 0x40;
     /// Waits until the buffer is full, or the stream ends.
     pub const WAIT_ALL: usize = 0x100;
+    /// Has no effect.
+    pub const CONFIRM: usize = 0x800;
+    /// Receives an error, of which there is none.
+    pub const ERRORS: usize = 0x2000;
+    /// [`RECVMMSG`](super::RECVMMSG) waits for the first message only.
+    pub const WAIT_FOR_ONE: usize = 0x1_0000;
     /// Has no effect.
     pub const MORE: usize = 0x8000;
     /// Has no effect: no descriptors are received.
@@ -281,12 +292,16 @@ pub mod message {
 pub mod socket_option {
     /// The level, and the protocol, of TCP.
     pub const TCP: usize = 6;
+    /// The protocol of UDP.
+    pub const UDP: usize = 17;
     /// A port in use may be bound. Has no effect.
     pub const REUSE_ADDRESS: (usize, usize) = (1, 2);
     /// The type of the socket.
     pub const TYPE: (usize, usize) = (1, 3);
     /// How the connection has failed, once.
     pub const ERROR: (usize, usize) = (1, 4);
+    /// Whether broadcasts may be sent.
+    pub const BROADCAST: (usize, usize) = (1, 6);
     /// The size of the buffer for sending. Cannot be changed.
     pub const SEND_BUFFER: (usize, usize) = (1, 7);
     /// The size of the buffer for receiving. Cannot be changed.
@@ -307,6 +322,10 @@ pub mod socket_option {
     pub const DOMAIN: (usize, usize) = (1, 39);
     /// Small segments are sent at once, which they are from the start.
     pub const NO_DELAY: (usize, usize) = (TCP, 1);
+    /// Errors of datagrams are reported, over IPv4: there are none.
+    pub const ERRORS: (usize, usize) = (0, 11);
+    /// The same over IPv6.
+    pub const ERRORS_V6: (usize, usize) = (41, 25);
     /// An IPv6 socket serves IPv6 only: never.
     pub const ONLY_IPV6: (usize, usize) = (41, 26);
 }

@@ -10,6 +10,10 @@ pub const AF_INET: u16 = 2;
 pub const AF_INET6: u16 = 10;
 /// A byte stream: TCP.
 pub const SOCK_STREAM: usize = 1;
+/// Datagrams: UDP.
+pub const SOCK_DGRAM: usize = 2;
+/// No address family: `connect` to such an address ends what `connect` has set.
+pub const AF_UNSPEC: u16 = 0;
 /// Bytes of the longest address.
 pub const ADDRESS_BYTES_MAX: usize = 28;
 

@@ -165,6 +165,10 @@ numbers! {
     GETSOCKNAME = 204;
     /// `getpeername(fd, *mut sockaddr, *mut u32 length)`.
     GETPEERNAME = 205;
+    /// `sendto(fd, buffer, length, flags, *const sockaddr or 0, length) -> bytes`. Can wait.
+    SENDTO = 206;
+    /// `recvfrom(fd, buffer, length, flags, *mut sockaddr or 0, *mut u32 or 0) -> bytes`. Can wait.
+    RECVFROM = 207;
     /// `shutdown(fd, how: 0 read, 1 write, 2 both)`.
     SHUTDOWN = 210;
     /// `munmap(address, length)`.

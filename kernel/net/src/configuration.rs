@@ -4,6 +4,9 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
+/// Maximum length of a datagram, unless [`Configuration::datagram_buffer_bytes`] differs.
+pub const DATAGRAM_BYTES_MAX: usize = 8192;
+
 /// Addresses of name servers, as many as the DHCP client stores.
 pub type NameServers = [Option<Ipv4Addr>; 3];
 
@@ -63,7 +66,7 @@ impl Default for Configuration {
             ethernet: EthernetAddressing::Dhcp,
             receive_buffer_bytes: 4096,
             transmit_buffer_bytes: 4096,
-            datagram_buffer_bytes: 8192,
+            datagram_buffer_bytes: DATAGRAM_BYTES_MAX,
             datagram_queue_length: 32,
             maximum_connections: 16384,
             maximum_time_wait: 4096,

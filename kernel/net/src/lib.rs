@@ -75,7 +75,9 @@ mod udp;
 mod wakers;
 mod work;
 
-pub use configuration::{Configuration, EthernetAddressing, Lease, NameServers, RandomSeeds};
+pub use configuration::{
+    Configuration, DATAGRAM_BYTES_MAX, EthernetAddressing, Lease, NameServers, RandomSeeds,
+};
 pub use connection::{Connection, Shutdown};
 pub use device::{Clock, DeviceFull, FrameDevice};
 pub use error::Error;

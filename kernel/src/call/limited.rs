@@ -13,7 +13,7 @@ use cops_abi::errno::CallResult;
 use cops_abi::{Errno, Priority};
 use cops_fallible::{OutOfMemory, try_box};
 
-use super::{CellIndex, LongTransfer, Operation};
+use super::{CellIndex, Operation};
 use crate::arch;
 use crate::mm;
 use crate::process::Process;
@@ -50,21 +50,14 @@ impl Limited {
         self.operation.number()
     }
 
-    fn long(&self) -> Option<&LongTransfer> {
-        match &self.operation {
-            Operation::Long(transfer) => Some(transfer),
-            _ => None,
-        }
-    }
-
     /// As [`Operation::done`].
     pub fn done(&self) -> Option<usize> {
-        self.long().and_then(LongTransfer::done)
+        self.operation.done()
     }
 
     /// As [`Operation::is_interruptible`].
     pub fn is_interruptible(&self) -> bool {
-        self.long().is_none_or(LongTransfer::is_interruptible)
+        self.operation.is_interruptible()
     }
 
     /// What the call does.

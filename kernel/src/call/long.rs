@@ -73,7 +73,7 @@ pub const PART_ENTRIES: usize = 12;
 /// The memory of a call with more entries than this is pinned in a portion of its own.
 const PINNED_ENTRIES: usize = 4;
 /// An array with more entries than this is checked in a portion of its own.
-const FEW_ENTRIES: usize = 64;
+pub(super) const FEW_ENTRIES: usize = 64;
 
 impl LongRequest {
     /// A request that waits unless the file says that it does not.

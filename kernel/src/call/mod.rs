@@ -29,6 +29,7 @@
 
 mod cell;
 mod child;
+mod datagram;
 mod epoll;
 mod file_lock;
 mod futex;
@@ -45,6 +46,7 @@ mod receive;
 mod transfer;
 
 pub use child::{ChildWait, INFORMATION_BYTES, USAGE_BYTES, usage_of};
+pub use datagram::{DatagramCall, DatagramOptions, NamePlace, socket_address};
 pub use epoll::EpollWait;
 pub use file_lock::{FileLockCall, LockAction, Part};
 pub use futex::FutexWait;

@@ -17,6 +17,7 @@ use crate::arch;
 use cops_fallible::{OutOfMemory, try_arc};
 
 use super::child::ChildWait;
+use super::datagram::DatagramCall;
 use super::epoll::EpollWait;
 use super::file_lock::FileLockCall;
 use super::futex::FutexWait;
@@ -66,6 +67,8 @@ pub enum Operation {
     Long(Box<LongTransfer>),
     /// Receive with flags.
     Receive(Box<Receive>),
+    /// Send or receive datagrams.
+    Datagram(Box<DatagramCall>),
     /// Do something with what a path names.
     Path(Box<PathCall>),
     /// Accept a connection from the listening socket `file`.
@@ -114,6 +117,7 @@ impl Operation {
             Operation::Transfer(transfer) => transfer.number(),
             Operation::Long(transfer) => transfer.number(),
             Operation::Served(transfer) => transfer.number(),
+            Operation::Datagram(call) => call.number(),
             Operation::Path(_) | Operation::Answer(_) => 9,
             Operation::Accept { .. } => 3,
             Operation::Connect { .. } => 4,
@@ -143,6 +147,7 @@ impl Operation {
     pub fn done(&self) -> Option<usize> {
         match self {
             Operation::Long(transfer) => transfer.done(),
+            Operation::Datagram(call) => call.done(),
             Operation::Limited(limited) => limited.done(),
             _ => None,
         }
@@ -160,6 +165,7 @@ impl Operation {
     pub fn is_interruptible(&self) -> bool {
         match self {
             Operation::Long(transfer) => transfer.is_interruptible(),
+            Operation::Datagram(call) => call.is_interruptible(),
             Operation::Limited(limited) => limited.is_interruptible(),
             Operation::Path(call) => call.is_interruptible(),
             // As on Linux, a program is not interrupted while it is loaded.
@@ -197,6 +203,7 @@ impl Operation {
             Operation::Transfer(transfer) => transfer.attempt(),
             Operation::Long(transfer) => transfer.attempt(process),
             Operation::Receive(receive) => receive.attempt(),
+            Operation::Datagram(call) => call.attempt(process),
             Operation::Path(call) => call.attempt(process),
             Operation::Accept { file, peer, flags } => {
                 accept(process, file, peer.as_deref(), *flags)
@@ -253,6 +260,10 @@ impl Operation {
             Operation::Limited(limited) => {
                 return limited.with_timer(process, waiter)?.insert_waiter(process, waiter);
             }
+            Operation::Datagram(call) if call.is_portion_over() => {
+                cops_executor::wake_up(waiter.coroutine);
+                return Ok(false);
+            }
             Operation::WaitChild(_) => process.child_ended.insert(waiter),
             Operation::ReadConsole { read } => read.insert_waiter(process.party(), waiter),
             Operation::Disk(transfer) => transfer.insert_waiter(waiter),
@@ -285,6 +296,7 @@ impl Operation {
         match self {
             Operation::Path(call) => call.is_unsent(),
             Operation::Long(transfer) => transfer.waits_for_another_event(),
+            Operation::Datagram(call) => call.is_portion_over(),
             Operation::Served(transfer) => transfer.is_unsent(),
             Operation::Disk(transfer) => transfer.is_without_waiter(),
             Operation::FileLock(call) => call.waits_for_another_event(),
@@ -380,6 +392,9 @@ impl Operation {
                 let (file, waiting) = transfer.file();
                 (file, waiting, transfer.is_non_blocking())
             }
+            (Operation::Datagram(call), Some((file, waiting))) => {
+                (file, waiting, call.is_non_blocking())
+            }
             (Operation::Receive(receive), Some((file, waiting))) => {
                 (file, waiting, receive.is_non_blocking || file.is_non_blocking())
             }
@@ -411,6 +426,7 @@ impl Operation {
             }
             Operation::Transfer(transfer) => Some(transfer.file()),
             Operation::Receive(receive) => Some((&receive.file, Waiting::ToRead)),
+            Operation::Datagram(call) => Some(call.file()),
             Operation::ReadConsole { .. }
             | Operation::Path(_)
             | Operation::Long(_)

@@ -7,11 +7,15 @@
 #![forbid(unsafe_code)]
 
 use cops_abi::Errno;
+use cops_abi::syscall::BUFFERS_MAX;
 
 use crate::mm::{AddressSpace, UserRange};
 
 /// Bytes of an entry of the array: address and length.
 pub const ENTRY_BYTES: usize = 16;
+
+/// Number of entries that are copied at once.
+const COPIED: usize = 32;
 
 /// What is left of the memory of a transfer.
 #[derive(Clone, Copy)]
@@ -33,6 +37,29 @@ impl Pieces {
     /// The buffers of these entries, which together have `length` bytes.
     pub fn of_buffers(entries: UserRange, length: usize) -> Self {
         Self { current: entries.prefix(0), entries, length }
+    }
+
+    /// The buffers of an array of `count` entries at `address`.
+    ///
+    /// # Errors
+    /// `EMSGSIZE` for more than [`BUFFERS_MAX`], `EINVAL` for more bytes than a call can report;
+    /// `EFAULT`.
+    pub fn of_array(space: &AddressSpace, address: usize, count: usize) -> Result<Self, Errno> {
+        if count > BUFFERS_MAX {
+            return Err(Errno::EMSGSIZE);
+        }
+        let entries = UserRange::new(address, count * ENTRY_BYTES).ok_or(Errno::EFAULT)?;
+        let (mut bytes, mut rest, mut total) = ([0; ENTRY_BYTES * COPIED], entries, 0_usize);
+        while !rest.is_empty() {
+            let part = &mut bytes[..rest.len().min(ENTRY_BYTES * COPIED)];
+            space.copy_in(rest, part)?;
+            rest = rest.after(part.len());
+            for [_, length] in part.as_chunks::<8>().0.as_chunks::<2>().0 {
+                let sum = total.checked_add(usize::from_le_bytes(*length));
+                total = sum.filter(|&sum| isize::try_from(sum).is_ok()).ok_or(Errno::EINVAL)?;
+            }
+        }
+        Ok(Self::of_buffers(entries, total))
     }
 
     /// The number of bytes that are left.

@@ -64,7 +64,7 @@ pub enum Object {
     PipeWriter(PipeWriter),
     /// A TCP socket.
     Socket(Socket),
-    /// A UDP socket with one peer.
+    /// A UDP socket.
     Datagrams(Datagrams),
     /// One of a pair of connected sockets.
     Paired(Paired),
@@ -171,6 +171,7 @@ impl File {
     pub fn timeouts(&self) -> Option<&Timeouts> {
         match &self.object {
             Object::Socket(socket) => Some(&socket.timeouts),
+            Object::Datagrams(socket) => Some(&socket.timeouts),
             Object::Paired(paired) => Some(&paired.timeouts),
             _ => None,
         }
@@ -209,6 +210,7 @@ impl File {
         match &self.object {
             Object::PipeReader(pipe) => Ok(pipe.unread_bytes()),
             Object::Socket(socket) => Ok(socket.unread_bytes()),
+            Object::Datagrams(socket) => Ok(socket.unread_bytes()),
             Object::Paired(paired) => Ok(paired.unread_bytes()),
             Object::Node { node, position, .. } if !self.is_directory() => {
                 let status = node.status(&mut Ask::default()).unwrap_or(Err(Errno::ENOTTY))?;

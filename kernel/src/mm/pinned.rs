@@ -77,6 +77,19 @@ impl PinnedBuffer {
         }
     }
 
+    /// Fills this buffer with the bytes of `from` from `offset` on.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn copy_from_range(&self, from: &PinnedBuffer, offset: usize) {
+        let mut piece = [0; COPY_BYTES];
+        for start in (0..self.len()).step_by(COPY_BYTES) {
+            let piece = &mut piece[..COPY_BYTES.min(self.len() - start)];
+            from.read_at(offset + start, piece);
+            self.write_at(start, piece);
+        }
+    }
+
     /// One of its frames.
     pub fn frame(&self, index: usize) -> Option<&Frame> {
         self.frames.get(index)?.as_ref()

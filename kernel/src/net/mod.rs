@@ -8,8 +8,8 @@ mod service;
 mod socket;
 mod timeouts;
 
-pub use cops_net::Shutdown;
-pub use datagrams::Datagrams;
+pub use cops_net::{DATAGRAM_BYTES_MAX, Shutdown};
+pub use datagrams::{Datagrams, Received};
 pub use service::{stack, start, statistics};
 pub use socket::Socket;
 pub use timeouts::Timeouts;

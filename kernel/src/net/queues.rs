@@ -43,6 +43,12 @@ impl Queues {
         Waker::from(self.shared(waiting).clone())
     }
 
+    /// Lets all calls that wait attempt again, and tells those that watch the socket.
+    pub fn wake_all(&self) {
+        self.reading.wake_all();
+        self.writing.wake_all();
+    }
+
     /// Tells those that watch the socket that its state has changed: they register with the stack
     /// for the new state.
     pub fn notify_watches(&self) {

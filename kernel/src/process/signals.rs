@@ -27,6 +27,7 @@ use super::cpu::{CpuState, VirtualCpu};
 use super::undelivered::calls;
 use super::{Process, WaitStatus};
 use crate::arch::{self, SIGNAL_FRAME_BYTES, SignalHandler, SignalState, UserContext};
+use crate::fs::{Descriptor, Object};
 use crate::mm::UserRange;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
 use crate::sched::timer;
@@ -428,11 +429,14 @@ impl Process {
         }
         let call = context.syscall();
         let flags = match call.number {
-            linux::SENDTO => call.arguments[3],
+            native::SENDTO => call.arguments[3],
             linux::SENDMSG => call.arguments[2],
             _ => 0,
         };
-        let is_quiet = flags & linux::MSG_NOSIGNAL != 0;
+        let file = self.files.lock().get(Descriptor(call.arguments[0]));
+        // As on Linux, sockets for datagrams cause no signal.
+        let is_quiet = flags & linux::MSG_NOSIGNAL != 0
+            || file.is_ok_and(|file| matches!(file.object, Object::Datagrams(_)));
         if !is_quiet {
             // A standard signal is never refused.
             let _ = self.signal_cpu(cpu, sent_to_thread(self.id, signal::SIGPIPE));

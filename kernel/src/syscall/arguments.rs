@@ -8,7 +8,7 @@
 
 use alloc::sync::Arc;
 use core::net::SocketAddr;
-use core::ops::{Deref, Range};
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::syscall::{
@@ -22,11 +22,11 @@ use cops_fallible::Text;
 
 use super::terminal::settings_of;
 use crate::arch::SyscallFrame;
-use crate::call::{AddressOut, ENTRY_BYTES};
+use crate::call::{AddressOut, ENTRY_BYTES, socket_address};
 use crate::fs::{Descriptor, File, Object};
 use crate::mm::quota::Kind;
 use crate::mm::{Access, AddressSpace, PinnedBuffer, Rights, UserRange, own_pages};
-use crate::net::{Shutdown, Socket};
+use crate::net::{Datagrams, Shutdown, Socket};
 use crate::process::spawn::Place;
 use crate::process::{Process, ProcessId, Target};
 
@@ -101,26 +101,49 @@ pub struct NewThread {
     pub clear_at_end: usize,
 }
 
-/// An open file that is a socket.
+/// An open file that is a TCP or UDP socket.
 pub struct SocketFile(Arc<File>);
+
+/// What a [`SocketFile`] is.
+pub enum AnySocket<'a> {
+    Stream(&'a Socket),
+    Datagrams(&'a Datagrams),
+}
 
 impl SocketFile {
     fn new(file: Arc<File>) -> Result<Self, Errno> {
-        if matches!(file.object, Object::Socket(_)) { Ok(Self(file)) } else { Err(Errno::ENOTSOCK) }
+        match file.object {
+            Object::Socket(_) | Object::Datagrams(_) => Ok(Self(file)),
+            _ => Err(Errno::ENOTSOCK),
+        }
     }
 
     pub fn into_file(self) -> Arc<File> {
         self.0
     }
-}
 
-impl Deref for SocketFile {
-    type Target = Socket;
-
-    fn deref(&self) -> &Socket {
+    /// The socket.
+    pub fn any(&self) -> AnySocket<'_> {
         match &self.0.object {
-            Object::Socket(socket) => socket,
+            Object::Socket(socket) => AnySocket::Stream(socket),
+            Object::Datagrams(socket) => AnySocket::Datagrams(socket),
             _ => unreachable!("`new` admits sockets only"),
+        }
+    }
+
+    /// The TCP socket; `EOPNOTSUPP` for another one.
+    pub fn stream(&self) -> Result<&Socket, Errno> {
+        match self.any() {
+            AnySocket::Stream(socket) => Ok(socket),
+            AnySocket::Datagrams(_) => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    /// The UDP socket; `EOPNOTSUPP` for another one.
+    pub fn datagrams(&self) -> Result<&Datagrams, Errno> {
+        match self.any() {
+            AnySocket::Datagrams(socket) => Ok(socket),
+            AnySocket::Stream(_) => Err(Errno::EOPNOTSUPP),
         }
     }
 }
@@ -478,13 +501,26 @@ impl<'a> Arguments<'a> {
         Ok(path)
     }
 
-    /// A socket address and its length. `EINVAL` if it is too long, `EFAULT`, and the errors of
-    /// `socket::decode`.
+    /// A socket address and its length. Errors are those of [`socket_address`].
     pub fn socket_address(&self, index: usize) -> Result<SocketAddr, Errno> {
-        let mut bytes = [0; socket::ADDRESS_BYTES_MAX];
-        let bytes = bytes.get_mut(..self.registers[index + 1]).ok_or(Errno::EINVAL)?;
-        self.process.space.copy_in(self.range(index)?, bytes)?;
-        socket::decode(bytes)
+        socket_address(&self.process.space, self.registers[index], self.registers[index + 1])
+    }
+
+    /// As [`Self::socket_address`]; `None` for address 0.
+    pub fn optional_socket_address(&self, index: usize) -> Result<Option<SocketAddr>, Errno> {
+        if self.registers[index] == 0 { Ok(None) } else { self.socket_address(index).map(Some) }
+    }
+
+    /// As [`Self::socket_address`]; `None` for the address that is of no family.
+    pub fn peer_address(&self, index: usize) -> Result<Option<SocketAddr>, Errno> {
+        let mut family = [0; 2];
+        if self.registers[index + 1] >= family.len() {
+            self.process.space.copy_in(self.structure(index, family.len())?, &mut family)?;
+            if family == socket::AF_UNSPEC.to_le_bytes() {
+                return Ok(None);
+            }
+        }
+        self.socket_address(index).map(Some)
     }
 
     /// Where to store a socket address: the address of the space for it and that of its size, which
@@ -518,9 +554,16 @@ impl<'a> Arguments<'a> {
         self.process.files.lock().get(self.descriptor(index))
     }
 
-    /// The socket with this number; `EBADF`, `ENOTSOCK`.
+    /// The TCP or UDP socket with this number; `EBADF`, `ENOTSOCK`.
     pub fn socket(&self, index: usize) -> Result<SocketFile, Errno> {
         SocketFile::new(self.file(index)?)
+    }
+
+    /// The UDP socket with this number; `EBADF`, `ENOTSOCK`, `EOPNOTSUPP` for a TCP socket.
+    pub fn udp_socket(&self, index: usize) -> Result<SocketFile, Errno> {
+        let socket = self.socket(index)?;
+        socket.datagrams()?;
+        Ok(socket)
     }
 
     /// The directory of `openat` and other calls with paths.

@@ -10,7 +10,7 @@ use cops_fallible::{List, try_arc, try_box};
 
 use super::arguments::UserBuffers;
 use super::terminal;
-use crate::call::{Operation, PathCall, Then};
+use crate::call::{DatagramCall, DatagramOptions, Operation, PathCall, Pieces, Then};
 use crate::disk::{DiskTransfer, Work};
 use crate::fs::{self, Ask, ConsoleRead, Descriptor, File, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
@@ -88,6 +88,9 @@ pub fn read_buffers(
     offset: Option<u64>,
 ) -> Result<Operation, Errno> {
     mm::admit()?;
+    if let Some(call) = datagram(&file, from, offset, Waiting::ToRead)? {
+        return Ok(call);
+    }
     let mut buffers = List::new();
     for range in from.ranges.iter().take(BUFFERS_PER_READ) {
         buffers.try_push(PinnedBuffer::new(&process.space, *range, Access::Write)?)?;
@@ -113,6 +116,9 @@ pub fn write_buffers(
     offset: Option<u64>,
 ) -> Result<Operation, Errno> {
     mm::admit()?;
+    if let Some(call) = datagram(&file, from, offset, Waiting::ToWrite)? {
+        return Ok(call);
+    }
     let process = &cpu.process;
     if file.is_terminal() {
         terminal::check_write(cpu)?;
@@ -130,6 +136,26 @@ pub fn write_buffers(
     let mut buffers = List::new();
     buffers.try_push(gathered)?;
     Operation::transfer_of_buffers(file, buffers, offset, Waiting::ToWrite)
+}
+
+/// The operation of `readv` or `writev`, if `file` is a UDP socket and there are bytes: all
+/// buffers together are one datagram.
+fn datagram(
+    file: &Arc<File>,
+    buffers: &UserBuffers,
+    offset: Option<u64>,
+    direction: Waiting,
+) -> Result<Option<Operation>, Errno> {
+    if !matches!(file.object, Object::Datagrams(_)) || offset.is_some() || buffers.length == 0 {
+        return Ok(None);
+    }
+    let pieces = Pieces::of_buffers(buffers.entries, buffers.length);
+    let (file, options) = (file.clone(), DatagramOptions::default());
+    let call = match direction {
+        Waiting::ToRead => DatagramCall::receive(file, pieces, None, options),
+        Waiting::ToWrite => DatagramCall::send(file, pieces, None, options),
+    };
+    call.map(Operation::Datagram).map(Some)
 }
 
 /// `pread64(fd, buffer, length, offset)` and `pwrite64`.

@@ -44,6 +44,7 @@ use crate::process::{Outcome, PersonalityKind, Portion, Process, VirtualCpu, Wai
 use crate::sched::Waiting;
 use crate::trace;
 use arguments::{Arguments, TraceRequest};
+use network::Connecting;
 use path::Started;
 
 /// The answer of a handler.
@@ -368,15 +369,23 @@ fn dispatch(
             let flags = args.flags(3, network::SOCKET_FLAGS)?;
             submit(cpu, frame, network::accept(socket, args.optional_address_out(1)?, flags)?)
         }
-        number::CONNECT => match network::connect(args.socket(0)?, args.socket_address(1)?)? {
+        number::CONNECT => match network::connect(args.socket(0)?, args.peer_address(1)?)? {
+            Connecting::Done => Reply::Done(Ok(0)),
+            Connecting::Waits(operation) => submit(cpu, frame, operation),
+            Connecting::Again => Reply::Again,
+        },
+        number::GETSOCKNAME => {
+            network::local_address(&args.socket(0)?, &args.address_out(1)?).into()
+        }
+        number::GETPEERNAME => {
+            network::remote_address(&args.socket(0)?, || args.address_out(1)).into()
+        }
+        number::SENDTO => match network::send_to(args.udp_socket(0)?, &args)? {
             Some(operation) => submit(cpu, frame, operation),
             None => Reply::Again,
         },
-        number::GETSOCKNAME => {
-            network::store_address(args.socket(0)?.local_address()?, &args.address_out(1)?).into()
-        }
-        number::GETPEERNAME => {
-            network::store_address(args.socket(0)?.remote_address()?, &args.address_out(1)?).into()
+        number::RECVFROM => {
+            submit(cpu, frame, network::receive_from(args.udp_socket(0)?, &args)?)
         }
         number::SHUTDOWN => network::shutdown(&args.socket(0)?, args.shutdown(1)?).into(),
 

@@ -6,15 +6,18 @@ use core::net::SocketAddr;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::file::open;
-use cops_abi::socket::{AF_INET, AF_INET6, SOCK_STREAM};
+use cops_abi::linux::{MSG_NOSIGNAL, message, socket_option};
+use cops_abi::socket::{AF_INET, AF_INET6, SOCK_DGRAM, SOCK_STREAM};
 
 use cops_fallible::{try_arc, try_box};
 
-use super::arguments::SocketFile;
-use crate::call::{AddressOut, Operation};
+use super::arguments::{AnySocket, Arguments, SocketFile};
+use crate::call::{
+    AddressOut, DatagramCall, DatagramOptions, NamePlace, Operation, Pieces,
+};
 use crate::fs::{File, Object};
 use crate::mm;
-use crate::net::{Shutdown, Socket};
+use crate::net::{Datagrams, Shutdown, Socket};
 use crate::process::Process;
 
 /// Flags of `socket`, in its type, and of `accept4`: those of `open` for the descriptor.
@@ -22,17 +25,19 @@ pub const SOCKET_FLAGS: usize = (open::CLOSE_ON_EXEC | open::NON_BLOCKING) as us
 
 /// `socket(domain, type, protocol)`.
 pub fn socket(process: &Process, domain: usize, kind: usize, protocol: usize) -> CallResult {
-    const TCP: usize = 6;
+    const ANY: usize = 0;
     let family = u16::try_from(domain).map_err(|_| Errno::EAFNOSUPPORT)?;
     if family != AF_INET && family != AF_INET6 {
         return Err(Errno::EAFNOSUPPORT);
     }
     let (kind, flags) = (kind & !SOCKET_FLAGS, (kind & SOCKET_FLAGS) as u32);
-    if kind != SOCK_STREAM || protocol != 0 && protocol != TCP {
-        return Err(Errno::EPROTONOSUPPORT);
-    }
     mm::admit()?;
-    let socket = Object::Socket(Socket::new(family == AF_INET6)?);
+    let v6 = family == AF_INET6;
+    let socket = match (kind, protocol) {
+        (SOCK_STREAM, ANY | socket_option::TCP) => Object::Socket(Socket::new(v6)?),
+        (SOCK_DGRAM, ANY | socket_option::UDP) => Object::Datagrams(Datagrams::new(v6)?),
+        _ => return Err(Errno::EPROTONOSUPPORT),
+    };
     let file = try_arc(File::new(socket, open::READ_WRITE | flags))?;
     process.files.lock().insert(file, flags & open::CLOSE_ON_EXEC != 0).map(|file| file.0)
 }
@@ -41,7 +46,11 @@ pub fn socket(process: &Process, domain: usize, kind: usize, protocol: usize) ->
 ///
 /// `Ok(None)`: a portion is completed, call again.
 pub fn bind(socket: &SocketFile, address: SocketAddr) -> Result<Option<usize>, Errno> {
-    Ok(socket.bind(address)?.map(|()| 0))
+    let bound = match socket.any() {
+        AnySocket::Stream(socket) => socket.bind(address),
+        AnySocket::Datagrams(socket) => socket.bind(address),
+    };
+    Ok(bound?.map(|()| 0))
 }
 
 /// `listen(fd, backlog)`.
@@ -49,7 +58,7 @@ pub fn bind(socket: &SocketFile, address: SocketAddr) -> Result<Option<usize>, E
 /// `Ok(None)`: a portion is completed, call again.
 pub fn listen(socket: &SocketFile, backlog: usize) -> Result<Option<usize>, Errno> {
     const BACKLOG_MAX: usize = 4096;
-    Ok(socket.listen(backlog.clamp(1, BACKLOG_MAX))?.map(|()| 0))
+    Ok(socket.stream()?.listen(backlog.clamp(1, BACKLOG_MAX))?.map(|()| 0))
 }
 
 /// `accept4(fd, *mut sockaddr, *mut u32, flags)`.
@@ -58,27 +67,137 @@ pub fn accept(
     peer: Option<AddressOut>,
     flags: usize,
 ) -> Result<Operation, Errno> {
+    socket.stream()?;
     mm::admit()?;
     let peer = peer.map(try_box).transpose()?;
     Ok(Operation::Accept { file: socket.into_file(), peer, flags: flags as u32 })
 }
 
-/// `connect(fd, *const sockaddr, length)`.
-///
-/// `Ok(None)`: a portion is completed, call again.
-pub fn connect(socket: SocketFile, address: SocketAddr) -> Result<Option<Operation>, Errno> {
-    mm::admit()?;
-    let started = socket.start_connect(address)?;
-    Ok(started.map(|()| Operation::Connect { file: socket.into_file() }))
+/// What has come of `connect`.
+pub enum Connecting {
+    /// It is done.
+    Done,
+    /// A connection is to be waited for.
+    Waits(Operation),
+    /// A portion is completed, call again.
+    Again,
 }
 
-/// `getsockname` and `getpeername(fd, *mut sockaddr, *mut u32)`, with the address that was found.
-pub fn store_address(address: SocketAddr, into: &AddressOut) -> CallResult {
-    into.store(address);
+/// `connect(fd, *const sockaddr, length)`; `None`: to an address of no family, which ends what a
+/// UDP socket is connected to.
+pub fn connect(socket: SocketFile, address: Option<SocketAddr>) -> Result<Connecting, Errno> {
+    mm::admit()?;
+    let started = match (socket.any(), address) {
+        (AnySocket::Stream(socket), Some(address)) => socket.start_connect(address)?,
+        (AnySocket::Stream(_), None) => return Err(Errno::EAFNOSUPPORT),
+        (AnySocket::Datagrams(socket), Some(address)) => socket.connect(address)?,
+        (AnySocket::Datagrams(socket), None) => {
+            socket.disconnect();
+            Some(())
+        }
+    };
+    Ok(match (started, socket.any()) {
+        (None, _) => Connecting::Again,
+        (Some(()), AnySocket::Datagrams(_)) => Connecting::Done,
+        (Some(()), AnySocket::Stream(_)) => {
+            Connecting::Waits(Operation::Connect { file: socket.into_file() })
+        }
+    })
+}
+
+/// `getsockname(fd, *mut sockaddr, *mut u32)`.
+pub fn local_address(socket: &SocketFile, into: &AddressOut) -> CallResult {
+    into.store(match socket.any() {
+        AnySocket::Stream(socket) => socket.local_address()?,
+        AnySocket::Datagrams(socket) => socket.local_address(),
+    });
     Ok(0)
+}
+
+/// `getpeername(fd, *mut sockaddr, *mut u32)`.
+pub fn remote_address(
+    socket: &SocketFile,
+    into: impl FnOnce() -> Result<AddressOut, Errno>,
+) -> CallResult {
+    let address = match socket.any() {
+        AnySocket::Stream(socket) => socket.remote_address()?,
+        AnySocket::Datagrams(socket) => socket.remote_address()?,
+    };
+    into()?.store(address);
+    Ok(0)
+}
+
+/// Flags of a call that sends a datagram.
+const SEND_FLAGS: usize =
+    message::DONT_ROUTE | message::DONT_WAIT | message::CONFIRM | MSG_NOSIGNAL;
+/// Flags of a call that receives a datagram.
+const RECEIVE_FLAGS: usize = message::PEEK
+    | message::TRUNCATED
+    | message::DONT_WAIT
+    | message::WAIT_ALL
+    | MSG_NOSIGNAL
+    | message::WAIT_FOR_ONE
+    | message::CLOSE_ON_EXEC;
+
+/// What the flags of a call that sends a datagram ask for.
+///
+/// # Errors
+/// `EOPNOTSUPP` for unknown flags.
+pub fn send_options(flags: usize) -> Result<DatagramOptions, Errno> {
+    if flags & !SEND_FLAGS != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let is_non_blocking = flags & message::DONT_WAIT != 0;
+    Ok(DatagramOptions { is_non_blocking, ..DatagramOptions::default() })
+}
+
+/// What the flags of a call that receives a datagram ask for.
+///
+/// # Errors
+/// `EOPNOTSUPP` for unknown flags, `EAGAIN` if it asks for errors.
+pub fn receive_options(flags: usize) -> Result<DatagramOptions, Errno> {
+    if flags & !(RECEIVE_FLAGS | message::ERRORS) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if flags & message::ERRORS != 0 {
+        return Err(Errno::EAGAIN);
+    }
+    Ok(DatagramOptions {
+        peeks: flags & message::PEEK != 0,
+        reports_length: flags & message::TRUNCATED != 0,
+        is_non_blocking: flags & message::DONT_WAIT != 0,
+        waits_for_one: flags & message::WAIT_FOR_ONE != 0,
+    })
+}
+
+/// `sendto(fd, buffer, length, flags, *const sockaddr or 0, length)` of a UDP socket.
+///
+/// `Ok(None)`: a portion is completed, call again.
+pub fn send_to(socket: SocketFile, args: &Arguments<'_>) -> Result<Option<Operation>, Errno> {
+    let options = send_options(args.number(3))?;
+    let pieces = Pieces::of_range(args.range(1)?);
+    let target = args.optional_socket_address(4)?;
+    if target.is_some() && socket.datagrams()?.ensure_bound()?.is_none() {
+        return Ok(None);
+    }
+    let call = DatagramCall::send(socket.into_file(), pieces, target, options)?;
+    Ok(Some(Operation::Datagram(call)))
+}
+
+/// `recvfrom(fd, buffer, length, flags, *mut sockaddr or 0, *mut u32)` of a UDP socket.
+pub fn receive_from(socket: SocketFile, args: &Arguments<'_>) -> Result<Operation, Errno> {
+    let options = receive_options(args.number(3))?;
+    let pieces = Pieces::of_range(args.range(1)?);
+    let (address, length_at) = (args.number(4), args.number(5));
+    let name = (address != 0).then_some(NamePlace { address, length_at });
+    Ok(Operation::Datagram(DatagramCall::receive(socket.into_file(), pieces, name, options)?))
 }
 
 /// `shutdown(fd, how)`.
 pub fn shutdown(socket: &SocketFile, how: Shutdown) -> CallResult {
-    socket.shutdown(how).map(|()| 0)
+    let shut = match socket.any() {
+        AnySocket::Stream(socket) => socket.shutdown(how),
+        AnySocket::Datagrams(socket) => socket.shutdown(how),
+    };
+    shut.map(|()| 0)
 }

@@ -203,12 +203,15 @@ fn in_root(name: &Text) -> Result<Text, Errno> {
 fn connect(process: &Process, address: u32, local_port: u16, remote_port: u16) -> CallResult {
     mm::admit()?;
     // The search for a free port would not be bounded.
-    if local_port == 0 {
+    if local_port == 0 || remote_port == 0 {
         return Err(Errno::EINVAL);
     }
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), local_port);
     let remote = SocketAddr::new(IpAddr::V4(Ipv4Addr::from_bits(address)), remote_port);
-    insert(process, Object::Datagrams(Datagrams::new(local, remote)?))
+    let socket = Datagrams::new(false)?;
+    // A given port is found, or not, in one portion.
+    socket.bind(local)?.and(socket.connect(remote)?).ok_or(Errno::EAGAIN)?;
+    insert(process, Object::Datagrams(socket))
 }
 
 /// `listen(port)`.

@@ -93,10 +93,12 @@ fn finish_other(
 
 /// The calls that have a number of native ones, and mean the same or more here: [`dispatch`] gets
 /// them first.
-const DIFFERENT: [usize; 16] = [
+const DIFFERENT: [usize; 18] = [
     native::CLOCK_GETTIME,
     native::CLOCK_NANOSLEEP,
     native::MPROTECT,
+    native::SENDTO,
+    native::RECVFROM,
     native::SHUTDOWN,
     native::READ,
     native::WRITE,
@@ -249,10 +251,14 @@ fn dispatch(
         number::SIGALTSTACK => signals::alternate_stack(cpu, context, &args).into(),
 
         number::SOCKETPAIR => socket::make_pair(process, &args).into(),
-        number::SENDTO => transfer::send(cpu, frame, &args)?,
-        number::RECVFROM => transfer::receive(cpu, frame, &args)?,
+        native::SENDTO | native::RECVFROM if transfer::is_datagrams(&args) => {
+            return super::dispatch(cpu, frame, context);
+        }
+        native::SENDTO => transfer::send(cpu, frame, &args)?,
+        native::RECVFROM => transfer::receive(cpu, frame, &args)?,
         number::SENDMSG => transfer::send_message(cpu, frame, &args)?,
         number::RECVMSG => transfer::receive_message(cpu, frame, &args)?,
+        number::SENDMMSG | number::RECVMMSG => transfer::move_messages(cpu, frame, &args)?,
         number::SETSOCKOPT => socket::set_option(process, &args).into(),
         number::GETSOCKOPT => socket::option(process, &args).into(),
         native::SHUTDOWN => match socket::shut_down_pair(&args) {

@@ -7,13 +7,14 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::file::open;
 use cops_abi::linux::{AF_UNIX, socket_option as option};
-use cops_abi::socket::{AF_INET, AF_INET6, SOCK_STREAM};
+use cops_abi::socket::{AF_INET, AF_INET6, SOCK_DGRAM, SOCK_STREAM};
 use cops_fallible::try_arc;
 
 use super::super::arguments::Arguments;
 use super::super::network::SOCKET_FLAGS;
 use crate::fs::{File, Object, pair};
 use crate::mm::{self, Access, PinnedBuffer};
+use crate::net::{DATAGRAM_BYTES_MAX, Datagrams};
 use crate::process::Process;
 use crate::sched::Waiting;
 
@@ -31,7 +32,7 @@ const KEEP_ALIVE_MICROSECONDS: u64 = 7_200_000_000;
 pub fn socket(args: &Arguments<'_>) -> Result<Arc<File>, Errno> {
     let file = args.file(0)?;
     match &file.object {
-        Object::Socket(_) | Object::Paired(_) => Ok(file),
+        Object::Socket(_) | Object::Datagrams(_) | Object::Paired(_) => Ok(file),
         _ => Err(Errno::ENOTSOCK),
     }
 }
@@ -101,6 +102,10 @@ pub fn set_option(process: &Process, args: &Arguments<'_>) -> CallResult {
         (option::KEEP_ALIVE, Object::Socket(socket)) => {
             socket.set_keep_alive(is_on.then_some(KEEP_ALIVE_MICROSECONDS));
         }
+        (option::BROADCAST, Object::Datagrams(socket)) => socket.allow_broadcasts(is_on),
+        // There are no errors of datagrams.
+        (option::ERRORS | option::ERRORS_V6, Object::Datagrams(_)) => {}
+        (option::NO_DELAY, Object::Datagrams(_)) => return Err(Errno::ENOPROTOOPT),
         // Ports are free at once when their sockets are closed; buffers have one size.
         (
             option::REUSE_ADDRESS
@@ -175,6 +180,9 @@ pub fn option(process: &Process, args: &Arguments<'_>) -> CallResult {
 
 /// The value of an option that is a number.
 fn number_option(file: &File, option: (usize, usize)) -> Result<u32, Errno> {
+    if let Object::Datagrams(socket) = &file.object {
+        return datagram_option(socket, option);
+    }
     let tcp = match &file.object {
         Object::Socket(socket) => Some(socket),
         _ => None,
@@ -192,6 +200,28 @@ fn number_option(file: &File, option: (usize, usize)) -> Result<u32, Errno> {
         option::SEND_BUFFER | option::RECEIVE_BUFFER => BUFFER_BYTES,
         option::REUSE_ADDRESS | option::LINGER | option::ONLY_IPV6 => 0,
         option::NO_DELAY if tcp.is_some() => 1,
+        _ => return Err(Errno::ENOPROTOOPT),
+    })
+}
+
+/// As [`number_option`], of a UDP socket.
+fn datagram_option(socket: &Datagrams, option: (usize, usize)) -> Result<u32, Errno> {
+    Ok(match option {
+        option::TYPE => SOCK_DGRAM as u32,
+        option::DOMAIN if socket.is_v6() => AF_INET6.into(),
+        option::DOMAIN => AF_INET.into(),
+        option::PROTOCOL => option::UDP as u32,
+        option::BROADCAST => socket.allows_broadcasts().into(),
+        option::SEND_BUFFER | option::RECEIVE_BUFFER => DATAGRAM_BYTES_MAX as u32,
+        // No error of the network is reported to a socket.
+        option::ERROR
+        | option::LISTENS
+        | option::REUSE_ADDRESS
+        | option::KEEP_ALIVE
+        | option::LINGER
+        | option::ONLY_IPV6
+        | option::ERRORS
+        | option::ERRORS_V6 => 0,
         _ => return Err(Errno::ENOPROTOOPT),
     })
 }

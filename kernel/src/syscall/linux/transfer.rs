@@ -6,16 +6,18 @@
 use alloc::sync::Arc;
 
 use cops_abi::Errno;
-use cops_abi::linux::{MSG_NOSIGNAL, message, message_header as header};
+use cops_abi::linux::{self as number, MSG_NOSIGNAL, message, message_header as header};
 use cops_abi::served::DATA_BYTES_MAX;
 use cops_abi::syscall::BUFFERS_MAX;
 use cops_fallible::try_box;
 
-use super::super::arguments::Arguments;
-use super::super::{Reply, file, submit, terminal};
+use super::super::arguments::{Arguments, Clock};
+use super::super::{Reply, file, network, submit, terminal, time};
 use super::socket;
 use crate::arch::SyscallFrame;
-use crate::call::{LongRequest, LongTransfer, Operation, PART_ENTRIES, Pieces, Receive};
+use crate::call::{
+    DatagramCall, LongRequest, LongTransfer, Operation, PART_ENTRIES, Pieces, Receive,
+};
 use crate::drivers::{console, random};
 use crate::fs::{Device, File, Object, PIPE_ATOMIC_BYTES};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
@@ -174,6 +176,68 @@ fn try_to_write(
     })
 }
 
+/// Whether the first argument is a UDP socket.
+pub fn is_datagrams(args: &Arguments<'_>) -> bool {
+    args.file(0).is_ok_and(|file| matches!(file.object, Object::Datagrams(_)))
+}
+
+/// A call with the header of a message, or, if there is a `count`, with an array of so many, on a
+/// UDP socket.
+fn move_datagrams(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    args: &Arguments<'_>,
+    direction: Waiting,
+    flags: usize,
+    count: Option<usize>,
+) -> Result<Reply, Errno> {
+    let socket = args.udp_socket(0)?;
+    let options = match direction {
+        Waiting::ToRead => network::receive_options(flags)?,
+        Waiting::ToWrite => network::send_options(flags)?,
+    };
+    // Also if no message turns out to have an address.
+    if direction == Waiting::ToWrite && socket.datagrams()?.ensure_bound()?.is_none() {
+        return Ok(Reply::Again);
+    }
+    let deadline_ticks = match (direction, count) {
+        (Waiting::ToRead, Some(_)) => time_limit(&cpu.process, args)?,
+        _ => None,
+    };
+    let (file, at) = (socket.into_file(), args.number(1));
+    let call = DatagramCall::of_headers(file, direction, at, count, deadline_ticks, options)?;
+    Ok(submit(cpu, frame, Operation::Datagram(call)))
+}
+
+/// When `recvmmsg` is to begin no other message.
+fn time_limit(process: &Process, args: &Arguments<'_>) -> Result<Option<u64>, Errno> {
+    let Some(place) = args.optional_structure(4, time::TIMESPEC_BYTES)? else { return Ok(None) };
+    time::deadline_ticks(process, Clock::Monotonic, 0, place).map(Some)
+}
+
+/// `sendmmsg(fd, *mut mmsghdr, count, flags)` and `recvmmsg(.., *const timespec or 0)`, of UDP
+/// sockets.
+///
+/// # Errors
+/// `EOPNOTSUPP` for another socket; those of `sendmsg` and `recvmsg` for the first message.
+pub fn move_messages(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    args: &Arguments<'_>,
+) -> Result<Reply, Errno> {
+    if !is_datagrams(args) {
+        return socket::socket(args).and(Err(Errno::EOPNOTSUPP));
+    }
+    let direction =
+        if frame.number == number::SENDMMSG { Waiting::ToWrite } else { Waiting::ToRead };
+    // As on Linux, of more messages the first ones are moved.
+    let count = (args.number(2) as u32 as usize).min(BUFFERS_MAX);
+    if count == 0 {
+        return Ok(Reply::Done(Ok(0)));
+    }
+    move_datagrams(cpu, frame, args, direction, args.number(3), Some(count))
+}
+
 /// `sendto(fd, buffer, length, flags, _, _)`. A stream has one peer, so an address is ignored.
 ///
 /// # Errors
@@ -290,6 +354,9 @@ pub fn send_message(
     frame: &SyscallFrame,
     args: &Arguments<'_>,
 ) -> Result<Reply, Errno> {
+    if is_datagrams(args) {
+        return move_datagrams(cpu, frame, args, Waiting::ToWrite, args.number(2), None);
+    }
     let (file, flags) = (socket::socket(args)?, args.number(2));
     let message = Message::new(args)?;
     if flags & !SEND_FLAGS != 0 || message.control_bytes != 0 {
@@ -308,6 +375,9 @@ pub fn receive_message(
     frame: &SyscallFrame,
     args: &Arguments<'_>,
 ) -> Result<Reply, Errno> {
+    if is_datagrams(args) {
+        return move_datagrams(cpu, frame, args, Waiting::ToRead, args.number(2), None);
+    }
     let (file, flags) = (socket::socket(args)?, args.number(2));
     if flags & !RECEIVE_FLAGS != 0 {
         return Err(Errno::EOPNOTSUPP);

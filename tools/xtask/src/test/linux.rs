@@ -59,7 +59,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 44] = [
+const TESTS: [Test; 46] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -148,6 +148,24 @@ const TESTS: [Test; 44] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "timeouts are in order",
+        message: "",
+    },
+    Test {
+        name: "datagrams: UDP sockets over loopback",
+        program: "datagrams",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "datagrams are in order",
+        message: "",
+    },
+    Test {
+        name: "datagrams: over Ethernet, to the server of QEMU",
+        program: "datagrams",
+        arguments: &["10.0.2.2"],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "the server has answered",
         message: "",
     },
     Test {
@@ -484,7 +502,7 @@ fn words_of(test: &Test) -> Vec<String> {
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 12] = [
+const MEASURED: [&str; 13] = [
     "memory",
     "mapping",
     "threads",
@@ -497,6 +515,7 @@ const MEASURED: [&str; 12] = [
     "buffers",
     "locks",
     "timers",
+    "datagrams",
 ];
 
 /// Runs a program on one hart with counted instructions, while the kernel measures itself. Returns
