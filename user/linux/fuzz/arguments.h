@@ -122,7 +122,7 @@ static long address(struct thread *thread, long *place) {
         four->sin_addr.s_addr = one_in(garbage, 4) ? 0 : htonl(INADDR_LOOPBACK);
     }
     if (one_in(garbage, 24))
-        *(uint16_t *)place = nasty(garbage);
+        *(uint16_t *)place = one_in(garbage, 2) ? AF_UNSPEC : nasty(garbage);
     /* Another pointer could refer to an address outside of this machine. */
     return one_in(garbage, 16) ? (one_in(garbage, 2) ? 0 : -8) : (long)place;
 }
@@ -246,21 +246,27 @@ static long action(struct thread *thread, long *place) {
     return pointer_to(thread, place);
 }
 
-static long message(struct thread *thread, long *place) {
+/* Headers of messages, with the number of bytes that were moved behind each. The address is, as
+   that of other calls, one of this machine. */
+static long messages(struct thread *thread, long *place, int count) {
     struct garbage *garbage = &thread->garbage;
-    long *entries = place + 16;
+    long *entries = place + 40, *name = place + 64;
     for (int entry = 0; entry < 4; entry++) {
         entries[2 * entry] = any_pointer(garbage);
-        entries[2 * entry + 1] = any_length(garbage);
+        entries[2 * entry + 1] = one_in(garbage, 2) ? any_length(garbage)
+                                                    : (long)below(garbage, 300);
     }
-    long words[] = {one_in(garbage, 4) ? any_pointer(garbage) : 0,
-                    one_in(garbage, 4) ? nasty(garbage) : 0,
-                    (long)entries,
-                    one_in(garbage, 16) ? nasty(garbage) : (long)below(garbage, 5),
-                    one_in(garbage, 8) ? any_pointer(garbage) : 0,
-                    one_in(garbage, 8) ? nasty(garbage) : 0,
-                    0};
-    memcpy(place, words, sizeof words);
+    long name_pointer = address(thread, name);
+    for (int index = 0; index < count; index++) {
+        int name_bytes = *(uint16_t *)name == AF_INET6 ? 28 : 16;
+        long words[8] = {one_in(garbage, 3) ? 0 : name_pointer,
+                         one_in(garbage, 8) ? nasty(garbage) : name_bytes,
+                         (long)entries,
+                         one_in(garbage, 16) ? nasty(garbage) : (long)below(garbage, 5),
+                         one_in(garbage, 16) ? any_pointer(garbage) : 0,
+                         one_in(garbage, 16) ? nasty(garbage) : 0};
+        memcpy(place + 8 * index, words, sizeof words);
+    }
     return pointer_to(thread, place);
 }
 
@@ -515,7 +521,7 @@ static long argument(struct thread *thread, enum kind kind, int index) {
     case PAIR_FAMILY:
         return ONE_OF(garbage, AF_UNIX, AF_UNIX, AF_UNIX, AF_INET);
     case SOCKET_TYPE:
-        return ONE_OF(garbage, SOCK_STREAM, SOCK_STREAM, SOCK_STREAM, SOCK_STREAM, SOCK_DGRAM) |
+        return ONE_OF(garbage, SOCK_STREAM, SOCK_STREAM, SOCK_STREAM, SOCK_DGRAM, SOCK_DGRAM) |
                SOME_OF(garbage, SOCK_NONBLOCK, SOCK_NONBLOCK, SOCK_CLOEXEC);
     case ADDRESS:
         return address(thread, place);
@@ -528,15 +534,18 @@ static long argument(struct thread *thread, enum kind kind, int index) {
         place[0] = ONE_OF(garbage, 0, 4, 16, 28, 128, 7);
         return one_in(garbage, 12) ? 0 : pointer_to(thread, place);
     case MESSAGE:
-        return message(thread, place);
+        return messages(thread, place, 1);
+    case MESSAGES:
+        return messages(thread, place, 4);
     case MESSAGE_FLAGS:
         return SOME_OF(garbage, MSG_PEEK, MSG_DONTWAIT, MSG_DONTWAIT, MSG_WAITALL, MSG_NOSIGNAL,
-                       MSG_MORE, MSG_DONTROUTE, MSG_CMSG_CLOEXEC);
+                       MSG_MORE, MSG_DONTROUTE, MSG_CMSG_CLOEXEC, MSG_TRUNC, MSG_WAITFORONE);
     case LEVEL:
         return ONE_OF(garbage, SOL_SOCKET, SOL_SOCKET, IPPROTO_TCP, IPPROTO_IPV6);
     case OPTION:
         return ONE_OF(garbage, SO_REUSEADDR, SO_TYPE, SO_ERROR, SO_SNDBUF, SO_RCVBUF, SO_KEEPALIVE,
-                      SO_LINGER, SO_ACCEPTCONN, SO_PROTOCOL, SO_DOMAIN, TCP_NODELAY, 26);
+                      SO_LINGER, SO_ACCEPTCONN, SO_PROTOCOL, SO_DOMAIN, SO_BROADCAST, TCP_NODELAY,
+                      26);
     case SHUT:
         return below(garbage, 4);
 

@@ -310,6 +310,17 @@ static void open_files(struct garbage *garbage) {
         SYSTEM(201, listening, 4);
         keep_file(listening, &sockets);
         keep_file(SYSTEM(198, AF_INET, SOCK_STREAM | more), &sockets);
+        /* Two that are connected to each other's ports, and one without a port. */
+        for (int way = 0; way < 3; way++) {
+            int datagrams = SYSTEM(198, AF_INET, SOCK_DGRAM | more);
+            address.sin_port = htons(FIRST_PORT + way);
+            if (way < 2)
+                SYSTEM(200, datagrams, (long)&address, sizeof address);
+            address.sin_port = htons(FIRST_PORT + 1 - way);
+            if (way < 2)
+                SYSTEM(203, datagrams, (long)&address, sizeof address);
+            keep_file(datagrams, &sockets);
+        }
         keep_file(SYSTEM(19, 0, more), NULL);
         keep_file(SYSTEM(20, 0), &instances);
         keep_file(SYSTEM(85, 1, more), &timers);
