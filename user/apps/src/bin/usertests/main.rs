@@ -28,6 +28,7 @@ mod bounded;
 mod chance;
 mod channels;
 mod coroutines;
+mod datagrams;
 mod descriptors;
 mod disk;
 mod files;
@@ -148,6 +149,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         beside::TESTS,
         heap::TESTS,
         inspection::TESTS,
+        datagrams::TESTS,
         network::TESTS,
         network_load::TESTS,
         if disk::exists() { disk::TESTS } else { &[] },
