@@ -154,8 +154,8 @@ impl LinkCore {
             state.datagram().is_some_and(|(socket, datagram)| {
                 let address = socket.endpoint().addr;
                 // Broadcasts and multicasts go to the socket that is bound to the port.
-                let is_for_it = address.is_none_or(|address| address == local.addr)
-                    || !is_unicast(local.addr);
+                let is_for_it =
+                    address.is_none_or(|address| address == local.addr) || !is_unicast(local.addr);
                 is_for_it && datagram.accepts(remote)
             })
         };

@@ -331,8 +331,8 @@ impl UdpSocket {
             if let Some((socket, _)) = endpoint.state.lock().datagram() {
                 // Not `can_recv`, which is also true of padding.
                 readiness.readable |= socket.peek().is_ok();
-                readiness.writable &= socket.can_send()
-                    && socket.send_queue() <= socket.payload_send_capacity() / 2;
+                readiness.writable &=
+                    socket.can_send() && socket.send_queue() <= socket.payload_send_capacity() / 2;
             }
         }
         readiness

@@ -100,8 +100,7 @@ fn closing_frees_the_port_and_everything_else() {
 fn a_connected_socket_receives_from_its_peer_only() {
     let world = World::new();
     let server = world.a.stack.bind_udp(address("0.0.0.0:53")).unwrap();
-    let [first, second] =
-        [0, 1].map(|_| world.a.stack.bind_udp(address("127.0.0.1:0")).unwrap());
+    let [first, second] = [0, 1].map(|_| world.a.stack.bind_udp(address("127.0.0.1:0")).unwrap());
     let (to_server, from_first) = (address("127.0.0.1:53"), first.local_address());
     let next = || server.try_receive_from(&mut [0; 10]);
     assert_eq!(second.try_send_to(b"early", to_server), Ok(5));

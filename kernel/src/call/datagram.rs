@@ -1,5 +1,5 @@
-//! Sends and receives of datagrams: `sendto`, `recvfrom`, `sendmsg` and their relatives, and `readv`
-//! and `writev` of a UDP socket.
+//! Sends and receives of datagrams: `sendto`, `recvfrom`, `sendmsg` and their relatives, and
+//! `readv` and `writev` of a UDP socket.
 //!
 //! A datagram is moved as a whole, in one attempt on the socket. Its bytes may be in many places of
 //! the program's memory. Then they are gathered before it is sent, or scattered after it was

@@ -384,9 +384,7 @@ fn dispatch(
             Some(operation) => submit(cpu, frame, operation),
             None => Reply::Again,
         },
-        number::RECVFROM => {
-            submit(cpu, frame, network::receive_from(args.udp_socket(0)?, &args)?)
-        }
+        number::RECVFROM => submit(cpu, frame, network::receive_from(args.udp_socket(0)?, &args)?),
         number::SHUTDOWN => network::shutdown(&args.socket(0)?, args.shutdown(1)?).into(),
 
         number::MMAP => memory::map(cpu, frame, &args)?,

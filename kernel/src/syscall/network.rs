@@ -12,9 +12,7 @@ use cops_abi::socket::{AF_INET, AF_INET6, SOCK_DGRAM, SOCK_STREAM};
 use cops_fallible::{try_arc, try_box};
 
 use super::arguments::{AnySocket, Arguments, SocketFile};
-use crate::call::{
-    AddressOut, DatagramCall, DatagramOptions, NamePlace, Operation, Pieces,
-};
+use crate::call::{AddressOut, DatagramCall, DatagramOptions, NamePlace, Operation, Pieces};
 use crate::fs::{File, Object};
 use crate::mm;
 use crate::net::{Datagrams, Shutdown, Socket};

@@ -83,8 +83,8 @@ async fn sent_and_received() -> Outcome {
     check_equal!(send(&one, b"", second), Ok(0), "without bytes");
     let mut buffer = [0; 8];
     let all = message::PEEK | message::TRUNCATED;
-    check_equal!(receive(&other, &mut buffer[..2], all), Ok((5, first)), "looked at");
-    check_equal!(&buffer, b"he\0\0\0\0\0\0", "its begin");
+    check_equal!(receive(&other, &mut buffer[..3], all), Ok((5, first)), "looked at");
+    check_equal!(&buffer, b"hel\0\0\0\0\0", "its begin");
     check_equal!(receive(&other, &mut buffer, 0), Ok((5, first)), "received");
     check_equal!(&buffer[..5], b"hello", "bytes");
     check_equal!(receive(&other, &mut buffer, 0), Ok((0, first)), "without bytes");
@@ -118,8 +118,8 @@ async fn connected() -> Outcome {
     let (stranger, _) = bound()?;
     check_equal!(send(&stranger, b"stray", second), Ok(5), "sent");
     check_equal!(receive(&other, &mut buffer, message::DONT_WAIT), Err(Errno::EAGAIN), "stray");
-    let nobody = AF_UNSPEC.to_le_bytes();
-    let arguments = [raw_of(&other), nobody.as_ptr().expose_provenance(), 2];
+    let no_family = AF_UNSPEC.to_le_bytes();
+    let arguments = [raw_of(&other), no_family.as_ptr().expose_provenance(), 2];
     check_equal!(raw::call(number::CONNECT, arguments), Ok(0), "connect to none");
     check_equal!(send(&stranger, b"heard", second), Ok(5), "sent");
     check_equal!(receive(&other, &mut buffer, 0).map(|(count, _)| count), Ok(5), "heard");
