@@ -45,15 +45,7 @@ tests! { served:
 
 /// All tests of this group.
 pub fn all() -> impl Iterator<Item = &'static Test> {
-    [
-        TESTS,
-        ends::TESTS,
-        execution::TESTS,
-        lies::TESTS,
-        mapped::TESTS,
-        order::TESTS,
-        pages::TESTS,
-    ]
+    [TESTS, ends::TESTS, execution::TESTS, lies::TESTS, mapped::TESTS, order::TESTS, pages::TESTS]
         .into_iter()
         .flatten()
 }
