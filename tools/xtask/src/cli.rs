@@ -375,6 +375,9 @@ pub struct Profile {
     /// With run: requests of each connection that are counted
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub requests: u32,
+    /// With run: write the instructions of each stage of a request, and its budget, to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "compare")]
+    pub json: Option<PathBuf>,
     /// Add the files of this folder to the root image (repeatable; later ones win)
     #[arg(long, value_name = "HOST_DIR")]
     pub add: Vec<PathBuf>,

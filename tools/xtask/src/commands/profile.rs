@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use serde_json::Value;
+
 use super::Prepared;
 use crate::build::host;
 use crate::cli::{Machine as MachineOptions, Model, Profile as Options};
@@ -11,7 +13,7 @@ use crate::error::{Because, Failure, Outcome};
 use crate::profile::images::Images;
 use crate::profile::paths::Profile;
 use crate::profile::record::Record;
-use crate::profile::{flames, tables};
+use crate::profile::{flames, stages, tables};
 use crate::qemu::command::{Boot, Idle};
 use crate::qemu::console::{PassThrough, follow};
 use crate::qemu::machine::Machine;
@@ -63,8 +65,13 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome<u8> {
         prepared.qemu.version,
         workspace.commit()
     );
-    let text = format!("{title}\n{origin}\n\n{}", tables::flat(&profile, options.rows));
+    let by_stage = if is_service { stages::table(&profile) } else { String::new() };
+    let flat = tables::flat(&profile, options.rows);
+    let text = format!("{title}\n{origin}\n\n{by_stage}{flat}");
     let folder = options.out.clone().unwrap_or_else(|| workspace.results_folder().join("profile"));
+    if let (true, Some(file)) = (is_service, &options.json) {
+        write_stages(workspace, &prepared, options, &profile, file)?;
+    }
     write(&folder, "profile.txt", &text)?;
     write(&folder, "profile.folded", &profile.to_text())?;
     write(&folder, "profile.svg", &flames::draw(&profile, &title, &origin))?;
@@ -79,6 +86,27 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome<u8> {
         return Err(Failure::new(format!("the profile is wrong: {check}")));
     }
     Ok(status)
+}
+
+/// Writes the stages of a request as data.
+fn write_stages(
+    workspace: &Workspace,
+    prepared: &Prepared,
+    options: &Options,
+    profile: &Profile,
+    file: &Path,
+) -> Outcome<()> {
+    let of_machine = machine(options.mem.clone(), false);
+    let mut config = service::provenance(workspace, prepared, &of_machine);
+    config.insert("connections".into(), options.connections.into());
+    config.insert("requests".into(), options.requests.into());
+    let entries = [
+        ("bench", Value::from("stages")),
+        ("config", config.into()),
+        ("rows", stages::rows(profile).into()),
+    ];
+    let document = entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    service::write_document(&document, file)
 }
 
 /// Reads a profile from its file, or from the folder with it.

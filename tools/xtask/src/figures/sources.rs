@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 17] = [
+pub const SOURCES: [Source; 18] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -103,6 +103,11 @@ pub const SOURCES: [Source; 17] = [
             "--json",
             "docs/results/closed-icount.json",
         ]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "stages",
+        make: Make::Cops(&["profile", "--json", "docs/results/stages.json", "run"]),
         measures: SYSTEM,
     },
     Source {

@@ -3,6 +3,7 @@
 //! - `record` is what QEMU's plugin (tools/profiler) has counted.
 //! - `images` knows the functions of the firmware, the kernel, the vDSO and the programs.
 //! - `paths` is a profile: instructions by call path, as a file of "folded stacks".
+//! - `stages` are the parts of a request, and what each may cost.
 //! - `tables` are its flat tables, and the comparison of two profiles.
 //! - `flames` is its flame graph.
 
@@ -10,4 +11,5 @@ pub mod flames;
 pub mod images;
 pub mod paths;
 pub mod record;
+pub mod stages;
 pub mod tables;

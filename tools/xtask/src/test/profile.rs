@@ -7,6 +7,7 @@ use super::{Case, Context, step};
 use crate::cli::Machine as MachineOptions;
 use crate::commands::profile::{Profiler, Served, check_version};
 use crate::error::Outcome;
+use crate::profile::stages;
 use crate::qemu::console::{Transcript, follow_while_it_writes};
 use crate::qemu::machine::Machine;
 use crate::terminal::Progress;
@@ -50,6 +51,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             let served = profiler.serve(context.workspace, CONNECTIONS, REQUESTS)?;
             cases.push(Case::judged("every instruction is counted once", &exactness(&served)));
             cases.push(Case::judged("instructions are those of their functions", &names(&served)));
+            let wrong = stages::too_expensive(&served.profile);
+            cases.push(Case::judged("the budget of a request, by stage", &wrong));
         }
         Err(failure) => context.note(format!("the profiler is skipped: {failure}")),
     }

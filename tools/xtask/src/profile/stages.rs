@@ -1,0 +1,240 @@
+//! The stages of a request to the matrix server, and the budget of each.
+//!
+//! A call path belongs to the first stage of the list that has a word of one of its frames. So what
+//! a stage calls is in it, unless an earlier stage in the list has that too.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::paths::Profile;
+
+/// A part of the way of a request.
+pub struct Stage {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// What is in it.
+    pub what: &'static str,
+    /// Words in the names of its functions.
+    words: &'static [&'static str],
+    /// The instructions per request that a test allows: more than were measured when this was
+    /// written, since the number of interrupts per request depends on the client's host. Raise a
+    /// number only for something that is worth it.
+    pub allowed: u32,
+    /// The instructions per request that the stage may have one day.
+    pub goal: u32,
+}
+
+/// All stages, in the order in which a path is compared with them.
+pub const STAGES: [Stage; 15] = [
+    Stage {
+        name: "virtio",
+        what: "the network card's queues, both ways",
+        words: &["virtio_drivers::", "cops_kernel::drivers::virtio"],
+        allowed: 600,
+        goal: 250,
+    },
+    Stage {
+        name: "interrupt",
+        what: "from the trap to the wake of the receiver",
+        words: &["handle_interrupt", "::interrupt::", "kernel:(trap)"],
+        allowed: 600,
+        goal: 100,
+    },
+    Stage {
+        name: "send",
+        what: "the answer from the socket's buffer to the card",
+        words: &["Stack::kick", "LinkCore>::egress"],
+        allowed: 2900,
+        goal: 1100,
+    },
+    Stage {
+        name: "wake",
+        what: "of calls whose connection has received something",
+        words: &["cops_wake", "WaitQueue::wake", "raw_waker::wake"],
+        allowed: 700,
+        goal: 150,
+    },
+    Stage {
+        name: "TCP",
+        what: "smoltcp, on the way in",
+        words: &["smoltcp::"],
+        allowed: 1000,
+        goal: 700,
+    },
+    Stage {
+        name: "ring",
+        what: "results in the process's ring",
+        words: &["wake_ring", "process::notify", "Process>::complete", "call::ring::"],
+        allowed: 250,
+        goal: 150,
+    },
+    Stage {
+        name: "completion",
+        what: "of a read that has waited, in its kernel coroutine",
+        words: &["call::cell::poll", "call::cell::attempt"],
+        allowed: 1300,
+        goal: 350,
+    },
+    Stage {
+        name: "call",
+        what: "a read that waits and a write, without the network",
+        words: &["syscall::", "cops_kernel::call::"],
+        allowed: 2500,
+        goal: 900,
+    },
+    Stage {
+        name: "receive",
+        what: "frames, checksums, the connection of a segment",
+        words: &["cops_net::"],
+        allowed: 1100,
+        goal: 350,
+    },
+    Stage {
+        name: "channels",
+        what: "between the program's three coroutines of a connection",
+        words: &["sync::spsc"],
+        allowed: 850,
+        goal: 500,
+    },
+    Stage {
+        name: "heap",
+        what: "of the program",
+        words: &["talc::", "cops::heap"],
+        allowed: 500,
+        goal: 150,
+    },
+    Stage {
+        name: "library",
+        what: "submission of calls, streams",
+        words: &[":cops::"],
+        allowed: 1200,
+        goal: 350,
+    },
+    Stage {
+        name: "program",
+        what: "the matrix server itself",
+        words: &["matrix_server::", "matrix_message::"],
+        allowed: 1400,
+        goal: 1000,
+    },
+    Stage {
+        name: "crossing",
+        what: "into user mode and back",
+        words: &["__enter_user", "__leave_user", "__trap_vector", "user_mode::"],
+        allowed: 350,
+        goal: 150,
+    },
+    Stage {
+        name: "scheduling",
+        what: "both executors, and which virtual CPU runs",
+        words: &["switching", "run_queue", "cops_executor", "cops_run", "sched::"],
+        allowed: 3200,
+        goal: 1200,
+    },
+];
+
+/// The instructions of each stage, and of those paths that are in none.
+fn totals(profile: &Profile) -> ([i64; STAGES.len()], i64) {
+    let (mut totals, mut others) = ([0; STAGES.len()], 0);
+    for (path, instructions) in &profile.paths {
+        let has = |word: &&str| path.iter().any(|frame| frame.contains(*word));
+        match STAGES.iter().position(|stage| stage.words.iter().any(has)) {
+            Some(stage) => totals[stage] += instructions,
+            None => others += instructions,
+        }
+    }
+    (totals, others)
+}
+
+/// Instructions per request of each stage, and of what is in none.
+fn per_request(profile: &Profile) -> ([f64; STAGES.len()], f64) {
+    let (totals, others) = totals(profile);
+    let requests = profile.requests.unwrap_or(1).max(1) as f64;
+    (totals.map(|instructions| instructions as f64 / requests), others as f64 / requests)
+}
+
+/// The table of a profile of requests: the most expensive stage first.
+pub fn table(profile: &Profile) -> String {
+    let (measured, others) = per_request(profile);
+    let mut rows: Vec<_> = STAGES.iter().zip(measured).collect();
+    rows.sort_by(|one, other| other.1.total_cmp(&one.1));
+    let mut text = format!("{:>14} {:>9} {:>9}  by stage\n", "per request", "allowed", "goal");
+    for (stage, measured) in rows {
+        let Stage { name, what, allowed, goal, .. } = stage;
+        let _ = writeln!(text, "{measured:>14.1} {allowed:>9} {goal:>9}  {name}: {what}");
+    }
+    let _ = writeln!(text, "{others:>14.1} {:>9} {:>9}  others\n", "", "");
+    text
+}
+
+/// The same as rows of data.
+pub fn rows(profile: &Profile) -> Vec<Value> {
+    let (measured, _) = per_request(profile);
+    let stages = STAGES.iter().zip(measured).map(|(stage, measured)| {
+        json!({
+            "stage": stage.name,
+            "instructions": (measured * 10.0).round() / 10.0,
+            "allowed": stage.allowed,
+            "goal": stage.goal,
+        })
+    });
+    stages.collect()
+}
+
+/// What is above the budget.
+pub fn too_expensive(profile: &Profile) -> Vec<String> {
+    let (measured, others) = per_request(profile);
+    let stages = STAGES.iter().zip(measured);
+    let mut wrong: Vec<String> = stages
+        .filter(|(stage, measured)| *measured > f64::from(stage.allowed))
+        .map(|(stage, measured)| {
+            format!("{}: {measured:.1} instructions per request of {}", stage.name, stage.allowed)
+        })
+        .collect();
+    if others > 100.0 {
+        wrong.push(format!("{others:.1} instructions per request are in no stage"));
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATHS: &str = "\
+# requests 10
+kernel:run;kernel:cops_net::Stack::kick;kernel:smoltcp::x 200
+kernel:run;kernel:smoltcp::x 100
+kernel:run;kernel:cops_net::Stack::kick;kernel:virtio_drivers::add 50
+matrix-server:matrix_server::x;matrix-server:cops::heap::alloc 70
+kernel:somewhere 30
+";
+
+    #[test]
+    fn a_path_is_in_the_first_stage_that_knows_it() {
+        let profile = Profile::parse(PATHS).unwrap();
+        let (totals, others) = totals(&profile);
+        let of = |name: &str| {
+            let at = STAGES.iter().position(|stage| stage.name == name);
+            at.map_or(0, |at| totals[at])
+        };
+        assert_eq!(["send", "TCP", "virtio", "heap", "program"].map(of), [200, 100, 50, 70, 0]);
+        assert_eq!(others, 30);
+        assert!(table(&profile).contains("20.0      2900      1100  send: "));
+        let sends = &rows(&profile)[2];
+        assert_eq!((&sends["stage"], &sends["instructions"]), (&json!("send"), &json!(20.0)));
+    }
+
+    #[test]
+    fn a_stage_above_its_budget_is_wrong() {
+        let profile = |instructions: u32| {
+            Profile::parse(&format!("# requests 10\nkernel:smoltcp::x {instructions}\n")).unwrap()
+        };
+        let allowed = 10 * STAGES[4].allowed;
+        assert_eq!(too_expensive(&profile(allowed)), Vec::<String>::new());
+        assert_eq!(too_expensive(&profile(allowed + 1)).len(), 1);
+        let others = Profile::parse("# requests 1\nkernel:somewhere 101\n").unwrap();
+        assert_eq!(too_expensive(&others).len(), 1);
+    }
+}
