@@ -48,7 +48,7 @@ impl Cell {
     }
 }
 
-/// Puts `call` into a cell, creates its coroutine, and registers it for the event that it waits
+/// Puts a call into a cell, creates its coroutine, and registers it for the event that it waits
 /// for.
 ///
 /// The coroutine starts out blocked, because the operation has just been attempted without success.
@@ -56,7 +56,13 @@ impl Cell {
 ///
 /// # Errors
 /// `ENOMEM`; the call is dropped.
-pub(super) fn start(call: Call, begin_waiting: impl FnOnce()) -> Result<NonZeroU64, Errno> {
+pub(super) fn start(
+    process: Arc<Process>,
+    operation: Operation,
+    delivery: Delivery,
+    priority: Priority,
+    begin_waiting: impl FnOnce(),
+) -> Result<NonZeroU64, Errno> {
     let index = pool::allocate()?;
     let mut guard = index.lock();
     // The data word is a number: it is never dereferenced, and nothing has to be freed.
@@ -64,7 +70,7 @@ pub(super) fn start(call: Call, begin_waiting: impl FnOnce()) -> Result<NonZeroU
     // SAFETY: `poll` and `drop_nothing` accept any data word: they look up the number and check
     // that the cell belongs to this coroutine. Everything they access is behind locks, so any hart
     // may call them.
-    let spawned = unsafe { sched::executor().spawn_raw_blocked(data, &VTABLE, call.priority) };
+    let spawned = unsafe { sched::executor().spawn_raw_blocked(data, &VTABLE, priority) };
     let Ok(coroutine) = spawned else {
         drop(guard);
         pool::release(index);
@@ -72,10 +78,10 @@ pub(super) fn start(call: Call, begin_waiting: impl FnOnce()) -> Result<NonZeroU
     };
     begin_waiting();
     guard.generation = guard.generation.wrapping_add(1).max(1);
-    guard.owner = call.process.id;
+    guard.owner = process.id;
     guard.coroutine = Some(coroutine);
     let handle = u64::from(guard.generation) << 32 | u64::from(index.number());
-    let call = guard.call.insert(call);
+    let call = guard.call.insert(Call { process, operation, delivery, priority });
     if let Some(result) = call.attempt_after_inserting(index, coroutine) {
         // In the time slice of the calling process.
         drop(finish(guard, index, result));
@@ -115,18 +121,21 @@ fn finish(
     index: CellIndex,
     result: CallResult,
 ) -> Option<Arc<Process>> {
-    let call = guard.call.take();
     guard.coroutine = None;
+    // Taken apart at once: as a whole, it would be copied at each step.
+    let Call { process, mut operation, delivery, mut priority } = guard.call.take()?;
     drop(guard);
-    let mut call = call?;
-    call.operation.remove_waiter(&call.process, index, result.is_err());
+    operation.remove_waiter(&process, index, result.is_err());
     if result.is_ok()
-        && let Some(priority) = call.operation.priority_of_result()
-        && call.priority.is_more_urgent_than(priority)
+        && let Some(of_result) = operation.priority_of_result()
+        && priority.is_more_urgent_than(of_result)
     {
-        call.priority = priority;
+        priority = of_result;
     }
-    Some(deliver(call, result, index))
+    // Unpins the buffers before the process can learn that it may use them again.
+    drop(operation);
+    deliver(&process, delivery, priority, result, index);
+    Some(process)
 }
 
 /// What the coroutines of calls are.

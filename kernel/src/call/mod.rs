@@ -141,7 +141,6 @@ pub fn submit(
     if let Err(error) = process.calls_in_flight.begin() {
         return Submitted::Done(done.ok_or(error));
     }
-    let call = Call { process: process.clone(), operation, delivery, priority };
     // Before another hart can complete it.
     trace_call(process, delivery, |process, coroutine, token| Event::CallBegin {
         process,
@@ -149,7 +148,11 @@ pub fn submit(
         token,
         level: priority.level(),
     });
-    match mm::admit().and_then(|()| cell::start(call, begin_waiting)) {
+    let started = match mm::admit() {
+        Ok(()) => cell::start(process.clone(), operation, delivery, priority, begin_waiting),
+        Err(error) => Err(error),
+    };
+    match started {
         Ok(handle) => {
             COUNTERS.calls_deferred.add(1);
             COUNTERS.calls_in_flight.add(1);
@@ -178,14 +181,16 @@ fn trace_call(process: &Process, delivery: Delivery, event: impl FnOnce(u32, u64
     }
 }
 
-/// Delivers the result of a call with a completed operation, after its cell is unlocked. Returns
-/// the calling process.
-fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
-    let Call { process, operation, delivery, priority } = call;
-    // Unpins the buffers before the process can learn that it may use them again.
-    drop(operation);
+/// Delivers the result of a call, after its operation is dropped and its cell is unlocked.
+fn deliver(
+    process: &Arc<Process>,
+    delivery: Delivery,
+    priority: Priority,
+    result: CallResult,
+    cell: CellIndex,
+) {
     COUNTERS.calls_in_flight.subtract(1);
-    trace_call(&process, delivery, |process, coroutine, token| Event::CallComplete {
+    trace_call(process, delivery, |process, coroutine, token| Event::CallComplete {
         process,
         coroutine,
         token,
@@ -219,7 +224,6 @@ fn deliver(call: Call, result: CallResult, cell: CellIndex) -> Arc<Process> {
             process.calls_in_flight.end(1);
         }
     }
-    process
 }
 
 /// Cancels the call with this `handle`.
