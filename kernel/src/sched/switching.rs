@@ -9,13 +9,15 @@ use alloc::sync::Arc;
 use core::future::poll_fn;
 use core::task::Poll;
 
-use cops_abi::CoroutineId;
+use cops_abi::{CoroutineId, Priority};
 use cops_algorithms::slice::Slice;
 use cops_algorithms::turn::Turn;
 
-use super::entity::Client;
-use super::peers;
+use super::entity::{Client, Standing};
+use super::peers::{self, others_are_behind};
 use super::run_queue::RunQueue;
+use super::timer;
+use super::urgency::kernel_waiting;
 use crate::arch;
 use crate::counters::COUNTERS;
 
@@ -51,6 +53,12 @@ pub async fn switching<C: Client>(
         // of its time free of charge.
         let begin_ticks = arch::now_ticks();
         let (cpu, mut slice) = match in_hand.take() {
+            Some((cpu, slice)) if lets_peers_run(queue, hart, &cpu, &slice, &mut turn) => {
+                peers::let_through(cpu.account(), slice.used_vruntime());
+                context.waker().wake_by_ref();
+                in_hand = Some((cpu, slice));
+                return Poll::Pending;
+            }
             Some(paused) => paused,
             None => match queue.pop_or_idle(hart, id) {
                 Some(chosen) => {
@@ -66,10 +74,7 @@ pub async fn switching<C: Client>(
         }
         match stopped {
             Stopped::Paused => {
-                peers::let_through(
-                    cpu.account(),
-                    slice.whole_vruntime() - slice.remaining_vruntime(),
-                );
+                peers::let_through(cpu.account(), slice.used_vruntime());
                 queue.pause(hart, id, &cpu);
             }
             Stopped::Preempted => cpu.stop_running(),
@@ -87,6 +92,23 @@ pub async fn switching<C: Client>(
         Poll::Pending
     })
     .await;
+}
+
+/// Whether coroutines of the kernel that are as urgent as the switching coroutine of `hart` run
+/// before it resumes `cpu`, which it has paused: they have become ready since.
+///
+/// Otherwise it would enter `cpu` and pause it again for the same reason, which costs much more.
+fn lets_peers_run<C: Client>(
+    queue: &RunQueue<C>,
+    hart: usize,
+    cpu: &C,
+    slice: &Slice,
+    turn: &mut Turn,
+) -> bool {
+    let Standing::Paused { priority } = cpu.entity().standing() else { return false };
+    Priority::most_urgent_in(kernel_waiting()) == Some(priority)
+        && !queue.must_stop(hart, priority, slice)
+        && turn.give(arch::now_ticks(), timer::slice_ticks(), others_are_behind())
 }
 
 /// A switching coroutine.
