@@ -135,29 +135,34 @@ impl<T> Sender<T> {
     /// assert_eq!(EXECUTOR.block_on(sender.send("back")), Err(SendError("back")));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn send(&mut self, value: T) -> Result<(), SendError<T>> {
+    pub fn send(&mut self, value: T) -> impl Future<Output = Result<(), SendError<T>>> {
         let mut value = Some(value);
-        poll_fn(|context| self.poll_send(context, &mut value)).await
+        poll_fn(move |context| match value.take().map(|value| self.try_send(value)) {
+            Some(Err(TrySendError::Full(unsent))) => self.wait_to_send(context, &mut value, unsent),
+            Some(Err(TrySendError::Closed(unsent))) => Poll::Ready(Err(SendError(unsent))),
+            Some(Ok(())) | None => Poll::Ready(Ok(())),
+        })
     }
 
-    fn poll_send(
-        &mut self,
+    /// The channel was full a moment ago: registers the waker and tries once more.
+    ///
+    /// Apart: the rest is small and becomes part of the coroutine's own poll.
+    #[inline(never)]
+    fn wait_to_send(
+        &self,
         context: &Context<'_>,
         value: &mut Option<T>,
+        unsent: T,
     ) -> Poll<Result<(), SendError<T>>> {
-        let mut waker = None;
-        while let Some(unsent) = value.take() {
-            match self.push(unsent, &mut waker) {
-                Ok(()) => break,
-                Err(TrySendError::Closed(unsent)) => return Poll::Ready(Err(SendError(unsent))),
-                Err(TrySendError::Full(unsent)) => *value = Some(unsent),
+        let mut waker = Some(context.waker().clone());
+        match self.push(unsent, &mut waker) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(TrySendError::Closed(unsent)) => Poll::Ready(Err(SendError(unsent))),
+            Err(TrySendError::Full(unsent)) => {
+                *value = Some(unsent);
+                Poll::Pending
             }
-            if waker.is_some() {
-                return Poll::Pending;
-            }
-            waker = Some(context.waker().clone());
         }
-        Poll::Ready(Ok(()))
     }
 
     /// Sends a value if that needs no waiting. Not in interrupt handlers.
@@ -213,19 +218,21 @@ impl<T> Receiver<T> {
     /// assert_eq!(EXECUTOR.block_on(receiver.receive()), None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn receive(&mut self) -> Option<T> {
-        poll_fn(|context| self.poll_receive(context)).await
+    pub fn receive(&mut self) -> impl Future<Output = Option<T>> {
+        poll_fn(|context| match self.try_receive() {
+            Err(TryReceiveError::Empty) => self.wait_to_receive(context),
+            result => Poll::Ready(result.ok()),
+        })
     }
 
-    fn poll_receive(&mut self, context: &Context<'_>) -> Poll<Option<T>> {
-        let mut waker = None;
-        loop {
-            match self.pop(&mut waker) {
-                Ok(value) => return Poll::Ready(Some(value)),
-                Err(TryReceiveError::Closed) => return Poll::Ready(None),
-                Err(TryReceiveError::Empty) if waker.is_some() => return Poll::Pending,
-                Err(TryReceiveError::Empty) => waker = Some(context.waker().clone()),
-            }
+    /// The channel was empty a moment ago: registers the waker and tries once more.
+    ///
+    /// Apart: the rest is small and becomes part of the coroutine's own poll.
+    #[inline(never)]
+    fn wait_to_receive(&self, context: &Context<'_>) -> Poll<Option<T>> {
+        match self.pop(&mut Some(context.waker().clone())) {
+            Err(TryReceiveError::Empty) => Poll::Pending,
+            result => Poll::Ready(result.ok()),
         }
     }
 
