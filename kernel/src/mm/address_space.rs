@@ -271,8 +271,24 @@ impl AddressSpace {
     /// # Errors
     /// `NotAllowed` if the program could not make this access.
     pub fn translate_for(&self, address: usize, access: Access) -> Result<Frame, FaultError> {
-        let shared =
-            self.resolve(&mut self.contents.lock(), address, access, |slot| slot.share())?;
+        let mut contents = self.contents.lock();
+        match contents.permitted(address, access).and_then(|slot| slot.share()) {
+            Some(frame) => Ok(frame),
+            None => self.translate_missing(&mut contents, address, access),
+        }
+    }
+
+    /// As [`Self::translate_for`], for a page that is missing or does not permit the access as it
+    /// is.
+    #[cold]
+    #[inline(never)]
+    fn translate_missing(
+        &self,
+        contents: &mut Contents,
+        address: usize,
+        access: Access,
+    ) -> Result<Frame, FaultError> {
+        let shared = self.resolve(contents, address, access, |slot| slot.share())?;
         shared.ok_or(FaultError::NotAllowed)
     }
 

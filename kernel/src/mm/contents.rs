@@ -241,12 +241,10 @@ impl Contents {
         if address >= layout::USER_END {
             return Err(FaultError::NotAllowed);
         }
-        // Entries have the rights of their region, except that to write to a common frame. So an
-        // entry that permits the access can be judged without the regions.
         if let Some(slot) = self.table.find(address) {
             let entry = slot.get();
             if entry != Entry::EMPTY {
-                if entry.is_valid() && entry.rights().allow(access) {
+                if permits(entry, access) {
                     return Ok(Resolved::Done(use_slot(&slot)));
                 }
                 return match access {
@@ -263,6 +261,16 @@ impl Contents {
             return Ok(Resolved::MustBeMapped(region));
         }
         Ok(Resolved::Done(self.make_page(address, &[], region.rights, use_slot)?))
+    }
+
+    /// The entry for `address`, if it permits the access as it is. Otherwise [`Self::resolve`]
+    /// knows what to do.
+    #[inline]
+    pub(super) fn permitted(&mut self, address: usize, access: Access) -> Option<Slot<'_>> {
+        if address >= layout::USER_END {
+            return None;
+        }
+        self.table.find(address).filter(|slot| permits(slot.get(), access))
     }
 
     /// What has to happen before the program can write to the page at `address`, of which the entry
@@ -389,4 +397,11 @@ pub(super) fn check_range(range: &Range<usize>) -> Result<(), MapError> {
 
 pub(super) fn check_rights(rights: Rights) -> Result<(), MapError> {
     if rights.write && rights.execute { Err(MapError::WriteAndExecute) } else { Ok(()) }
+}
+
+/// Whether this entry permits the access. Entries have the rights of their region, except that to
+/// write to a common frame. So an entry that permits the access can be judged without the regions.
+#[inline]
+fn permits(entry: Entry, access: Access) -> bool {
+    entry.is_valid() && entry.rights().allow(access)
 }

@@ -146,6 +146,11 @@ pub(super) fn is_down_to_reserve() -> bool {
 static FREE: AtomicUsize = AtomicUsize::new(0);
 
 impl Table {
+    /// The number of the frame at `physical`.
+    fn number_at(&self, physical: usize) -> usize {
+        (physical - self.base) / FRAME_BYTES
+    }
+
     /// Calls `work` on the buddy and publishes its number of free frames.
     fn with_buddy<R>(&self, work: impl FnOnce(&mut Buddy) -> R) -> R {
         let mut buddy = self.buddy.lock();
@@ -264,16 +269,16 @@ impl Frame {
     /// The frame has a reference that is not dropped during this call, such as the one of a page
     /// table's entry.
     pub(super) unsafe fn share_of(physical: usize) -> Self {
-        // SAFETY: this value is never dropped, so it does not use up the other reference, which by
-        // this function's contract exists during the call.
-        let frame = ManuallyDrop::new(unsafe { Self::from_physical(physical) });
-        Self::clone(&frame)
+        let table = table();
+        let number = table.number_at(physical);
+        table.records[number].references.add();
+        Self::from_number(number as u32)
     }
 
     /// The count of references to the frame at `physical`.
     pub(super) fn references_at(physical: usize) -> &'static References {
         let table = table();
-        &table.records[(physical - table.base) / FRAME_BYTES].references
+        &table.records[table.number_at(physical)].references
     }
 
     /// A reference to the frame at `physical` in the kernel's image.
@@ -295,7 +300,7 @@ impl Frame {
     pub(super) unsafe fn from_physical(physical: usize) -> Self {
         let table = table();
         debug_assert!(physical >= table.base && physical.is_multiple_of(FRAME_BYTES));
-        Self::from_number(((physical - table.base) / FRAME_BYTES) as u32)
+        Self::from_number(table.number_at(physical) as u32)
     }
 
     /// Turns this reference into the frame's address, for an entry of a page table, which then owns
