@@ -80,24 +80,23 @@ fn complete_segment(source: IpAddress, target: IpAddress, segment: &mut [u8]) {
 /// The sum over pseudo header and segment. It is all ones if the segment's checksum is correct.
 fn tcp_sum(source: IpAddress, target: IpAddress, segment: &[u8]) -> u16 {
     let address = |address| match address {
-        IpAddress::Ipv4(address) => u64::from(address.to_bits()),
-        IpAddress::Ipv6(address) => u64::from(sum(&address.octets())),
+        IpAddress::Ipv4(address) => native_sum(&address.octets()),
+        IpAddress::Ipv6(address) => native_sum(&address.octets()),
     };
-    // The protocol's number and the length, which is below 64 KiB.
-    let rest = u64::from(u8::from(IpProtocol::Tcp)) + segment.len() as u64;
-    fold(address(source) + address(target) + u64::from(sum(segment)) + rest)
+    // Two words of the pseudo header: the protocol's number and the length, which is below 64 KiB.
+    let protocol = u64::from(u16::from(u8::from(IpProtocol::Tcp)).to_be());
+    let length = u64::from((segment.len() as u16).to_be());
+    let total = address(source) + address(target) + protocol + length + native_sum(segment);
+    u16::from_be(fold(total))
 }
 
-/// The sum of `bytes` as big-endian 16-bit words, with the carries added back (RFC 1071). An odd
-/// last byte is the upper half of a word.
-fn sum(bytes: &[u8]) -> u16 {
-    u16::from_be(fold(native_sum(bytes)))
-}
-
-/// The same in the byte order of this processor, and not yet folded to 16 bits: less than 2^36.
+/// The sum of `bytes` as 16-bit words in the byte order of this processor, not yet folded to 16
+/// bits: less than 2^36. An odd last byte is the first of a word (RFC 1071).
+///
+/// The sum depends neither on how the words are grouped nor, except for a final swap, on their byte
+/// order (RFC 1071, section 2). Loads at odd addresses are not slower (decision 25).
+#[inline]
 fn native_sum(bytes: &[u8]) -> u64 {
-    // The sum depends neither on how the words are grouped nor, except for a final swap, on their
-    // byte order (RFC 1071, section 2). Loads at odd addresses are not slower (decision 25).
     let (words, tail) = bytes.as_chunks::<8>();
     let mut total = 0u64;
     for &word in words {
@@ -107,11 +106,15 @@ fn native_sum(bytes: &[u8]) -> u64 {
     (total >> 32) + (total & 0xffff_ffff) + few(tail)
 }
 
-/// The sum of fewer than eight bytes, as 16-bit words in memory order.
+/// The same for fewer than eight bytes.
+#[inline]
 fn few(bytes: &[u8]) -> u64 {
-    let (pairs, last) = bytes.as_chunks::<2>();
-    let last = last.first().map_or(0, |&last| u16::from_ne_bytes([last, 0]));
-    pairs.iter().map(|&pair| u64::from(u16::from_ne_bytes(pair))).sum::<u64>() + u64::from(last)
+    let (four, rest) = bytes.as_chunks::<4>();
+    let (two, one) = rest.as_chunks::<2>();
+    let four = four.first().map_or(0, |&four| u32::from_ne_bytes(four));
+    let two = two.first().map_or(0, |&two| u16::from_ne_bytes(two));
+    let one = one.first().map_or(0, |&one| u16::from_ne_bytes([one, 0]));
+    u64::from(four) + u64::from(two) + u64::from(one)
 }
 
 /// Adds the carries until 16 bits remain.
@@ -128,6 +131,10 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
     use proptest::prelude::*;
+
+    fn sum(bytes: &[u8]) -> u16 {
+        u16::from_be(fold(native_sum(bytes)))
+    }
 
     /// The sum as RFC 1071 defines it.
     fn plain(bytes: &[u8]) -> u16 {
