@@ -181,9 +181,8 @@ impl Served {
         Ok(true)
     }
 
-    /// Copies what there is of the bytes at `at`: of a page that is mapped, of the last reply, or of
-    /// a page that is kept.
-    /// Returns their number.
+    /// Copies what there is of the bytes at `at`: of a page that is mapped, of the last reply, or
+    /// of a page that is kept. Returns their number.
     fn copy(&self, file: &ServedNode, at: usize, into: &mut [u8]) -> usize {
         let (number, within) = ((at / layout::PAGE_BYTES) as u64, at % layout::PAGE_BYTES);
         // Its server may not have it yet.

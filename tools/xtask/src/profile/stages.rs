@@ -50,7 +50,7 @@ pub const STAGES: [Stage; 12] = [
     },
     Stage {
         name: "wake",
-        what: "of calls whose connection has received something",
+        what: "of calls on connections that have received something",
         words: &["cops_wake", "WaitQueue::wake", "raw_waker::wake"],
         allowed: 700,
         goal: 150,
