@@ -109,9 +109,14 @@ impl Hand {
         }
     }
 
-    /// Writes a reply as it is.
+    /// Writes a reply as it is, from the beginning of a page: a write pins so many pages that the
+    /// longest reply fits only then.
     pub fn write(&self, bytes: &[u8]) -> CallResult {
-        raw::call(number::WRITE, [self.fd(), bytes.as_ptr().addr(), bytes.len()])
+        let mut memory = vec![0; bytes.len() + PAGE_BYTES];
+        let start = memory.as_ptr().addr().wrapping_neg() % PAGE_BYTES;
+        memory[start..start + bytes.len()].copy_from_slice(bytes);
+        let place = memory.as_ptr().expose_provenance() + start;
+        raw::call(number::WRITE, [self.fd(), place, bytes.len()])
     }
 
     /// Writes a reply with its data, and its right length.
