@@ -452,6 +452,10 @@ fn classes(port: &str, first: &str, deadline_ms: &str) -> ExitCode {
     task::spawn(
         async move {
             let reported: Result<(), Failure> = async {
+                // Brings the pages in with which the library takes a result. A page fault between
+                // taking it from the ring and waking its coroutine hides how urgent it is: a known
+                // gap (docs/book/order.md), and not what this test is about.
+                sleep(Duration::from_millis(1)).await;
                 let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
                 let boot = Instant::boot();
                 let deadline = boot + Duration::from_millis(wait);
