@@ -161,7 +161,7 @@ struct State {
     is_stale: bool,
     /// The bytes that are being written back.
     writing: Range<u64>,
-    /// Where the search for dirty pages goes on.
+    /// Where the search for dirty pages goes on; 0: none is under way.
     place: u64,
     /// Whether a page has become dirty since such a search began.
     is_dirty: bool,
@@ -281,20 +281,17 @@ impl MappedFile {
 
     /// Takes the turn, if it is free.
     pub(super) fn try_take_turn(&self) -> bool {
-        let mut state = self.state.lock();
-        let is_free = !state.is_taken;
-        if is_free {
-            (state.is_taken, state.place) = (true, 0);
-        }
-        is_free
+        !core::mem::replace(&mut self.state.lock().is_taken, true)
     }
 
-    /// The turn ends. Pages of which the write-back has not ended are dirty.
+    /// The turn ends. Pages of which the write-back has not ended are dirty, and so may be those
+    /// that it has not reached.
     pub(super) fn end_turn(&self) {
         let mut state = self.state.lock();
         state.is_taken = false;
         state.loading = 0..0;
         state.must_be_written_again();
+        state.is_dirty |= core::mem::take(&mut state.place) > 0;
         let coroutine_waits = core::mem::take(&mut state.coroutine_waits);
         drop(state);
         self.turns.wake_one();

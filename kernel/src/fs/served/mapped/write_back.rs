@@ -62,7 +62,10 @@ impl State {
         let Some(contents) = &mut self.contents else { return Ok(Next::Nothing) };
         let first = match contents.find_dirty(self.place, PORTION_PAGES) {
             Ok(first) if first < end => first,
-            Ok(_) | Err(None) => return Ok(Next::Nothing),
+            Ok(_) | Err(None) => {
+                self.place = 0;
+                return Ok(Next::Nothing);
+            }
             Err(Some(next)) => {
                 self.place = next;
                 return Ok(Next::Look);
@@ -76,7 +79,9 @@ impl State {
         }
         let offset = first * PAGE;
         let count = contents.len().min(behind * PAGE) - offset;
-        let buffer = PinnedBuffer::gathered(count as usize)?;
+        let buffer = PinnedBuffer::gathered(count as usize);
+        self.is_dirty |= buffer.is_err();
+        let buffer = buffer?;
         for page in first..behind {
             // Before it is copied: what is written afterwards makes it dirty again.
             self.is_dirty |= !contents.set_clean(page);
@@ -246,8 +251,7 @@ async fn write_back_all(connection: Arc<Connection>) {
 async fn write_back_one(file: &Arc<MappedFile>, payer: Family) -> Result<(), Errno> {
     poll_fn(|_| {
         let mut state = file.state.lock();
-        if !state.is_taken {
-            (state.is_taken, state.place) = (true, 0);
+        if !core::mem::replace(&mut state.is_taken, true) {
             return Poll::Ready(());
         }
         state.coroutine_waits = true;
