@@ -4,10 +4,11 @@
 //! at a time, under a kernel lock); every worker of the process may consume. Neither side waits for
 //! the other.
 //!
-//! Trust. The kernel keeps its own count of entries written ([`Producer`]). It reads only `head`
-//! from the shared pages, and validates it: a process that writes a wrong `head` makes its own ring
-//! look full or empty and has no other effect. When the ring is full, the kernel keeps the result
-//! with the call and sets `overflowed`; the process fetches it with `COPS_REFILL_RING`.
+//! Trust. The kernel keeps its own count of entries written ([`Producer`]). To deliver a result it
+//! reads only `head` from the shared pages, and validates it: a process that writes a wrong `head`
+//! makes its own ring look full or empty and has no other effect. When the ring is full, the kernel
+//! keeps the result with the call and sets `overflowed`; the process fetches it with
+//! `COPS_REFILL_RING`.
 //!
 //! Ordering. The producer stores `tail` with release after the entry's words; a consumer loads
 //! `tail` with acquire before it reads them. A consumer advances `head` with release after it has
@@ -48,7 +49,11 @@ pub struct RingPage(pub [RingEntry; RING_ENTRIES_PER_PAGE]);
 pub struct RingIndices {
     /// Entries consumed since the process began, modulo 2^32. Written by the process.
     pub head: AtomicU32,
-    padding_after_head: [u32; 15],
+    /// Number of workers between taking a result and waking the coroutine that waits for it.
+    /// Written by the process. While it is not 0, the process is as urgent as those coroutines,
+    /// although neither the ring nor a worker's record shows them.
+    pub taking: AtomicU32,
+    padding_after_head: [u32; 14],
     /// Entries produced since the process began, modulo 2^32. Written by the kernel.
     pub tail: AtomicU32,
     /// Nonzero while results wait in the kernel because the ring was full. Written by the kernel.
@@ -57,6 +62,18 @@ pub struct RingIndices {
 }
 
 const _: () = assert!(size_of::<RingIndices>() == 128);
+const _: () = assert!(core::mem::offset_of!(RingIndices, taking) == 4);
+
+impl RingIndices {
+    /// Calls `take`, which takes results and wakes those that wait for them; other workers may do
+    /// so at the same time. What this has taken counts as waiting until it has returned.
+    pub fn while_taking(&self, take: impl FnOnce()) {
+        // The release of `head` in `pop` publishes it: what sees the ring empty sees it too.
+        self.taking.fetch_add(1, Relaxed);
+        take();
+        self.taking.fetch_sub(1, Release);
+    }
+}
 
 /// A result that was read from the ring or is about to be written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,15 +57,17 @@ impl Process {
         delivered
     }
 
-    /// Levels of the results in the ring.
+    /// Levels of the results in the ring, and of those on their way from it to a worker's list.
+    ///
+    /// To be read before the workers' records, which show what has arrived there.
     pub(crate) fn woken_levels(&self) -> u64 {
         let levels = self.woken.load(SeqCst);
-        if levels == 0 || self.ring.may_have_results(&self.page.ring) {
+        if levels == 0 || self.ring.may_hide_results(&self.page.ring) {
             return levels;
         }
         self.woken.fetch_and(!levels, SeqCst);
         // A result may have arrived in between, for which one of these bits was set.
-        if self.ring.may_have_results(&self.page.ring) {
+        if self.ring.may_hide_results(&self.page.ring) {
             self.woken.fetch_or(levels, SeqCst);
             return levels;
         }

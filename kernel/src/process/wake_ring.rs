@@ -83,7 +83,14 @@ impl WakeRing {
     /// The same without the lock, for callers that are notified of later changes. The process can
     /// make this wrong, but only for itself.
     pub fn may_have_results(&self, indices: &RingIndices) -> bool {
-        self.results.load(SeqCst) != indices.head.load(Relaxed) || self.kept.load(Relaxed) != 0
+        self.results.load(SeqCst) != indices.head.load(Acquire) || self.kept.load(Relaxed) != 0
+    }
+
+    /// Whether a coroutine may wait for a result, in the ring or taken out of it, that no worker's
+    /// record shows. The process can make this wrong, but only for itself.
+    pub fn may_hide_results(&self, indices: &RingIndices) -> bool {
+        // In this order: a worker counts itself in `taking` before it takes a result.
+        self.may_have_results(indices) || indices.taking.load(Acquire) != 0
     }
 
     /// Moves waiting results into the ring as far as it has room. Returns how many were moved and

@@ -4,6 +4,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use cops_abi::page::ProcessPage;
 use cops_abi::ring;
 
 use super::slot;
@@ -22,6 +23,10 @@ pub fn drain() {
 #[cold]
 fn drain_all() {
     let page = shared::process_page();
+    page.ring.while_taking(|| deliver_all(page));
+}
+
+fn deliver_all(page: &ProcessPage) {
     // Cleared before the ring is read, so that a later result posts again.
     page.posted.pending.store(0, Relaxed);
     let indices = &page.ring;

@@ -119,12 +119,13 @@ pub fn index_race(cpu: usize, mut garbage: Garbage) -> ! {
     }
 }
 
-/// Never takes its results, so that they wait behind the full ring, and sets the overflow flag to
-/// random values.
+/// Never takes its results, so that they wait behind the full ring, and sets the overflow flag and
+/// the number of workers that take results to random values.
 pub fn overflow_forger(cpu: usize, mut garbage: Garbage) -> ! {
     let pipe = Pipe::new();
     loop {
         page().ring.overflowed.store(garbage.below(2) as u32, Relaxed);
+        page().ring.taking.store(garbage.below(3) as u32, Relaxed);
         match garbage.below(8) {
             0 => {
                 let _ = call(number::COPS_REFILL_RING, []);

@@ -4,11 +4,17 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::task::Wake;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use core::future::{Future as _, poll_fn};
+use core::pin::pin;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::task::{Context, Waker};
 
 use cops::abi::Errno;
+use cops::abi::layout::PAGE_BYTES;
 use cops::abi::page::NO_LEVEL;
+use cops::abi::syscall::{self as number, map_flags, protection};
 use cops::inspect::{self, state};
 use cops::io::{Read, Write, pipe};
 use cops::memory::statistics;
@@ -24,7 +30,7 @@ use crate::harness::{
 };
 use crate::interrupts::page;
 use crate::processes::HELPER;
-use crate::raw::system_page;
+use crate::raw::{self, system_page};
 use crate::{check, check_equal, tests};
 
 tests! { scheduling:
@@ -38,6 +44,7 @@ tests! { scheduling:
     ceiling_caps_a_lying_bitmap,
     urgent_beside_spinners,
     another_hart_is_interrupted,
+    a_result_counts_until_it_has_woken,
     order_across_processes,
     fair_to_a_single_virtual_cpu,
     fair_to_processes_that_do_not_fork,
@@ -423,6 +430,61 @@ async fn another_hart_is_interrupted() -> Outcome {
     end_all(&mut spinners).await
 }
 
+/// The waker of a coroutine that a result wakes. It touches a page for the first time, so that the
+/// kernel is entered after the result has left the ring and before the coroutine is ready.
+struct Faulting {
+    waker: Waker,
+    page: usize,
+    took: Arc<AtomicU64>,
+}
+
+impl Wake for Faulting {
+    fn wake(self: Arc<Self>) {
+        let begin = Instant::now();
+        raw::poke(self.page, 1);
+        self.took.store(begin.elapsed().as_nanos() as u64, Relaxed);
+        self.waker.wake_by_ref();
+    }
+}
+
+/// A process that takes a result out of the ring is as urgent as the coroutine that waits for it,
+/// also if it enters the kernel in between. Otherwise it would wait for the end of a less urgent
+/// process's slice, or of several.
+async fn a_result_counts_until_it_has_woken() -> Outcome {
+    const ROUNDS: usize = 15;
+    const HALF_A_SLICE: Duration = Duration::from_millis(5);
+    become_level(10).await;
+    let mut spinners = Vec::new();
+    // One more would not begin: a process begins at a level that is less urgent than theirs.
+    for _ in 0..harts() {
+        spinners.push(start(&[HELPER, "spin-at", "20"])?);
+    }
+    all_at(&spinners, 20).await?;
+    let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
+    let rights = protection::READ | protection::WRITE;
+    let bytes = ROUNDS * PAGE_BYTES;
+    let pages = raw::call(number::MMAP, [0, bytes, rights, flags, usize::MAX, 0])?;
+    let mut faults = Vec::new();
+    for page in (pages..pages + bytes).step_by(PAGE_BYTES) {
+        let took = Arc::new(AtomicU64::new(0));
+        let mut sleeping = pin!(sleep(Duration::from_millis(1)));
+        poll_fn(|context| {
+            let (waker, took) = (context.waker().clone(), took.clone());
+            let faulting = Waker::from(Arc::new(Faulting { waker, page, took }));
+            sleeping.as_mut().poll(&mut Context::from_waker(&faulting))
+        })
+        .await;
+        faults.push(Duration::from_nanos(took.load(Relaxed)));
+    }
+    raw::call(number::MUNMAP, [pages, bytes])?;
+    faults.sort_unstable();
+    let median = faults[ROUNDS / 2];
+    cops::println!("# a page fault on the way: p50 {median:?}, max {:?}", faults[ROUNDS - 1]);
+    check!(faults[0] > Duration::ZERO, "a sleep ended without its waker");
+    check!(median < HALF_A_SLICE, "half of the page faults took {median:?}");
+    end_all(&mut spinners).await
+}
+
 /// Number of coroutines of each of the two processes in [`order_across_processes`].
 const CLASSES: u8 = 8;
 
@@ -452,10 +514,6 @@ fn classes(port: &str, first: &str, deadline_ms: &str) -> ExitCode {
     task::spawn(
         async move {
             let reported: Result<(), Failure> = async {
-                // Brings the pages in with which the library takes a result. A page fault between
-                // taking it from the ring and waking its coroutine hides how urgent it is: a known
-                // gap (docs/book/order.md), and not what this test is about.
-                sleep(Duration::from_millis(1)).await;
                 let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
                 let boot = Instant::boot();
                 let deadline = boot + Duration::from_millis(wait);
