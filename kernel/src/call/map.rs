@@ -11,18 +11,8 @@ use core::ops::Range;
 use cops_abi::Errno;
 
 use crate::fs::{Ask, Mapping, NodeRef};
-use crate::mm::{MapError, MemoryObject, Rights, Source, View};
+use crate::mm::{MemoryObject, Place, Rights, Source, View};
 use crate::process::Process;
-
-/// Where something is mapped.
-pub enum Place {
-    /// There, where nothing is mapped.
-    Free(Range<usize>),
-    /// There; with what has not been unmapped yet.
-    Replace(Range<usize>, Option<Range<usize>>),
-    /// There if that is free, otherwise anywhere in this area, with this length.
-    Anywhere { hint: Option<Range<usize>>, area: Range<usize>, length: usize },
-}
 
 /// A mapping of a file that is to be made.
 pub struct MapCall {
@@ -76,48 +66,7 @@ impl MapCall {
         let may_write = self.may_write;
         let view = View { object, first, payer: process.family, may_write };
         let source = if self.is_shared { Source::Shared(view) } else { Source::Private(view) };
-        self.place.map(process, self.rights, &source)
-    }
-}
-
-impl Place {
-    /// Maps `source` there. Returns the address; `None` if that was a portion.
-    fn map(
-        &mut self,
-        process: &Process,
-        rights: Rights,
-        source: &Source,
-    ) -> Result<Option<usize>, Errno> {
-        let space = &process.space;
-        match self {
-            Place::Free(range) => {
-                space.map(range.clone(), rights, source)?;
-                Ok(Some(range.start))
-            }
-            Place::Replace(range, rest) => {
-                if let Some(part) = rest {
-                    *rest = space.unmap_some(part)?;
-                    return Ok(None);
-                }
-                match space.map(range.clone(), rights, source) {
-                    Ok(()) => Ok(Some(range.start)),
-                    // Another thread has mapped something there in the meantime.
-                    Err(MapError::Overlap) => {
-                        *rest = Some(range.clone());
-                        Ok(None)
-                    }
-                    Err(error) => Err(error.into()),
-                }
-            }
-            Place::Anywhere { hint, area, length } => {
-                if let Some(range) = hint
-                    && space.map(range.clone(), rights, source).is_ok()
-                {
-                    return Ok(Some(range.start));
-                }
-                Ok(Some(space.map_anywhere(area.clone(), *length, rights, source)?))
-            }
-        }
+        Ok(self.place.map(&process.space, self.rights, &source)?)
     }
 }
 

@@ -53,7 +53,7 @@ pub use futex::FutexWait;
 use limited::Limited;
 pub use lock::LockWait;
 pub use long::{LongRequest, LongTransfer, PART_ENTRIES};
-pub use map::{MapCall, Place, SyncMemory};
+pub use map::{MapCall, SyncMemory};
 pub use operation::{AddressOut, Operation};
 pub use path::{LIST_BYTES_MAX, PathCall, Second, Then, store_status};
 pub use pieces::{ENTRY_BYTES, Pieces};

@@ -8,7 +8,8 @@
 //! - `object` is the interface to what several spaces can map, and has the mappings of a space.
 //! - `region` records what a program has mapped; `contents` combines it with the page table and
 //!   charges for both; `address_space` is their lock, and the harts that use them. `changes`
-//!   unmaps and changes rights, `fork` copies a space for a child.
+//!   unmaps and changes rights, `place` says where something is mapped, `fork` copies a space for a
+//!   child.
 //! - `root` is what a hart loads to use an address space; `asid` assigns the tags of translation
 //!   caches.
 //! - `quota` counts what each process holds.
@@ -38,6 +39,7 @@ mod lower_half;
 mod object;
 mod page_table;
 mod pinned;
+mod place;
 pub mod quota;
 mod region;
 mod remains;
@@ -58,6 +60,7 @@ pub use error::{FaultError, MapError, OutOfMemory};
 pub use frames::Frame;
 pub use object::{MemoryObject, Source, View, next_number as next_object_number};
 pub use pinned::PinnedBuffer;
+pub use place::{Place, Replacement};
 pub(crate) use remains::{Abandoned, AbandonedList, Remains, any_abandoned, take_abandoned};
 pub(crate) use root::release_dead;
 pub use shared::SharedFrame;

@@ -26,7 +26,7 @@ use super::{
 use crate::arch::{SyscallFrame, UserContext};
 use crate::fs::SharedAsk;
 use crate::mm::quota::Family;
-use crate::mm::{MapError, Rights, Source};
+use crate::mm::{MapError, Replacement, Rights, Source};
 use crate::trace;
 
 /// A resumable call, with what is left of it.
@@ -35,8 +35,8 @@ pub enum Resumable {
     Unmap(Range<usize>),
     /// Unmap this range, which a Linux program's `brk` or `mremap` frees, and return this address.
     Shrink(Range<usize>, usize),
-    /// Unmap what is left of this range, then map it anew; the result is its start.
-    Replace(Replacing),
+    /// Map this there, in place of what is mapped there; the result is the address.
+    Replace { place: Replacement, rights: Rights, source: Source },
     /// Wake or move waiters on a futex.
     Sweep(Sweeping),
     /// Release the robust mutexes of a thread that is ending.
@@ -70,43 +70,6 @@ pub enum Portion<T> {
     More,
     /// It is to be repeated when a server has replied to a request that it has prepared.
     Waits,
-}
-
-/// A mapping at an address that the program has chosen, and that replaces what is there.
-pub struct Replacing {
-    range: Range<usize>,
-    rights: Rights,
-    source: Source,
-    /// What has not been unmapped yet.
-    rest: Option<Range<usize>>,
-}
-
-impl Replacing {
-    /// A mapping of `source` in `range` with these rights.
-    pub fn new(range: Range<usize>, rights: Rights, source: Source) -> Self {
-        Self { rest: Some(range.clone()), range, rights, source }
-    }
-
-    fn resume(&mut self, process: &Process) -> Option<CallResult> {
-        if let Some(rest) = &self.rest {
-            return match process.space.unmap_some(rest) {
-                Ok(left) => {
-                    self.rest = left;
-                    None
-                }
-                Err(error) => Some(Err(error.into())),
-            };
-        }
-        match process.space.map(self.range.clone(), self.rights, &self.source) {
-            Ok(()) => Some(Ok(self.range.start)),
-            // Another thread has mapped something there in the meantime.
-            Err(MapError::Overlap) => {
-                self.rest = Some(self.range.clone());
-                None
-            }
-            Err(error) => Some(Err(error.into())),
-        }
-    }
 }
 
 /// A resumable call between two portions, and the registers that requested it.
@@ -230,7 +193,10 @@ impl Resumable {
                 let left = process.space.unmap_some(rest);
                 advance(rest, left).map(|done| done.map(|_| *result))
             }
-            Resumable::Replace(replacing) => replacing.resume(process),
+            Resumable::Replace { place, rights, source } => {
+                let mapped = place.map_some(&process.space, *rights, source);
+                mapped.map_err(Errno::from).transpose()
+            }
             Resumable::Sweep(sweeping) => sweeping.resume(process),
             Resumable::Release(releasing) => {
                 let has_more = releasing.as_mut().is_some_and(|list| list.release_some(process));

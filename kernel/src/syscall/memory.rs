@@ -13,13 +13,13 @@ use cops_fallible::try_box;
 use super::Reply;
 use super::arguments::Arguments;
 use crate::arch::SyscallFrame;
-use crate::call::{MapCall, Operation, PathCall, Place, SyncMemory, Then};
+use crate::call::{MapCall, Operation, PathCall, SyncMemory, Then};
 use crate::drivers::random;
 use crate::fs::{self, Device, File, Object, SharedMemory};
 use crate::mm::layout::{LAZY_AREA, MAP_AREA, PAGE_BYTES, page_up};
 use crate::mm::quota::Family;
-use crate::mm::{self, Rights, Source, UserRange, View};
-use crate::process::resumable::{self, Replacing, Resumable};
+use crate::mm::{self, Place, Replacement, Rights, Source, UserRange, View};
+use crate::process::resumable::{self, Resumable};
 use crate::process::{Process, VirtualCpu};
 
 /// The flags of Linux's `getrandom`, which change nothing here.
@@ -57,8 +57,8 @@ pub fn map(
         (map_flags::SHARED, Some(file)) => part.of_file(file, true),
         _ => Err(Errno::EINVAL),
     };
-    let space = &cpu.process.space;
     mm::admit()?;
+    let mut place = place(address, length, flags, is_lazy || rights == Rights::NONE)?;
     if let Some(file) = &file
         && let Object::Served(served) = &file.object
     {
@@ -67,34 +67,16 @@ pub fn map(
             map_flags::PRIVATE => false,
             _ => return Err(Errno::EINVAL),
         };
-        let place = place(address, length, flags, is_lazy || rights == Rights::NONE)?;
         let call = part.of_served_file(file, is_shared, place)?;
         let call = PathCall::of_node(served.node().clone(), Then::Map(try_box(call)?));
         return Ok(super::submit(cpu, frame, Operation::Path(try_box(call)?)));
     }
-    if flags & more_flags::FIXED_NOREPLACE != 0 {
-        let range = own_pages(address, length).ok_or(Errno::EINVAL)?;
-        space.map(range, rights, &source()?)?;
-        return Ok(Reply::Done(Ok(address)));
-    }
-    if flags & more_flags::FIXED != 0 {
-        let replace = |_: &_| {
-            let range = own_pages(address, length).ok_or(Errno::EINVAL)?;
-            Ok(Resumable::Replace(Replacing::new(range, rights, source()?)))
-        };
+    if let Place::Replace(place) = place {
+        let replace = |_: &_| Ok(Resumable::Replace { place, rights, source: source()? });
         return Ok(resumable::resume(cpu, frame, replace).into());
     }
-    let source = source()?;
-    // The address is a hint: it is used if all of it is free.
-    if address != 0
-        && let Some(range) = own_pages(address, length)
-        && space.map(range, rights, &source).is_ok()
-    {
-        return Ok(Reply::Done(Ok(address)));
-    }
-    let is_lazy = is_lazy || rights == Rights::NONE;
-    let area = if is_lazy { LAZY_AREA } else { MAP_AREA };
-    Ok(Reply::Done(Ok(space.map_anywhere(area, length, rights, &source)?)))
+    let mapped = place.map(&cpu.process.space, rights, &source()?)?;
+    Ok(mapped.map(Ok).into())
 }
 
 /// `msync(address, length, flags)`: returns when what was written to mappings of files that a
@@ -126,15 +108,15 @@ pub fn sync(
     Ok(super::submit(cpu, frame, Operation::Path(try_box(call)?)))
 }
 
-/// Where a file that a process serves is to be mapped.
+/// Where something is to be mapped. Without one of the flags `FIXED` and `FIXED_NOREPLACE`, the
+/// address is a hint.
 fn place(address: usize, length: usize, flags: usize, is_lazy: bool) -> Result<Place, Errno> {
     let range = own_pages(address, length);
     if flags & more_flags::FIXED_NOREPLACE != 0 {
         return Ok(Place::Free(range.ok_or(Errno::EINVAL)?));
     }
     if flags & more_flags::FIXED != 0 {
-        let range = range.ok_or(Errno::EINVAL)?;
-        return Ok(Place::Replace(range.clone(), Some(range)));
+        return Ok(Place::Replace(Replacement::of(range.ok_or(Errno::EINVAL)?)));
     }
     let area = if is_lazy { LAZY_AREA } else { MAP_AREA };
     Ok(Place::Anywhere { hint: range.filter(|_| address != 0), area, length })
