@@ -194,7 +194,7 @@ impl Message {
                 Some(room) => room,
                 none => none.insert(Room::for_copy(process, left)?),
             };
-            room.buffer.copy_from(self.done, &part);
+            room.buffer.copy_from(self.done, (&part, 0), part.len());
             self.done += part.len();
         }
         Ok(true)
@@ -284,7 +284,7 @@ impl Message {
                 return Ok(self.pieces.is_empty());
             };
             let part = PinnedBuffer::new(&process.space, piece, Access::Write)?;
-            part.copy_from_range(&room.buffer, self.done);
+            part.copy_from(0, (&room.buffer, self.done), part.len());
             self.done += part.len();
         }
         Ok(true)

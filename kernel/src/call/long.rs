@@ -162,7 +162,7 @@ impl LongRequest {
             && let Some(piece) = again.take(space, bytes - done, &mut entries)?
         {
             let buffer = PinnedBuffer::new(space, piece, Access::Read)?;
-            gathered.copy_from(done, &buffer);
+            gathered.copy_from(done, (&buffer, 0), buffer.len());
             done += buffer.len();
         }
         Ok(Some((gathered, behind)))

@@ -64,29 +64,16 @@ impl PinnedBuffer {
         Ok(Self { frames, offset: 0, length: length as u32 })
     }
 
-    /// Copies all of `from` into this buffer at `offset`.
+    /// Copies `length` bytes of `from`, from `start` on, into this buffer at `offset`.
     ///
     /// # Panics
-    /// If that is not within [`PinnedBuffer::len`].
-    pub fn copy_from(&self, offset: usize, from: &PinnedBuffer) {
+    /// If they are not within [`PinnedBuffer::len`] of both.
+    pub fn copy_from(&self, offset: usize, (from, start): (&PinnedBuffer, usize), length: usize) {
         let mut piece = [0; COPY_BYTES];
-        for start in (0..from.len()).step_by(COPY_BYTES) {
-            let piece = &mut piece[..COPY_BYTES.min(from.len() - start)];
-            from.read_at(start, piece);
-            self.write_at(offset + start, piece);
-        }
-    }
-
-    /// Fills this buffer with the bytes of `from` from `offset` on.
-    ///
-    /// # Panics
-    /// If there are fewer.
-    pub fn copy_from_range(&self, from: &PinnedBuffer, offset: usize) {
-        let mut piece = [0; COPY_BYTES];
-        for start in (0..self.len()).step_by(COPY_BYTES) {
-            let piece = &mut piece[..COPY_BYTES.min(self.len() - start)];
-            from.read_at(offset + start, piece);
-            self.write_at(start, piece);
+        for done in (0..length).step_by(COPY_BYTES) {
+            let piece = &mut piece[..COPY_BYTES.min(length - done)];
+            from.read_at(start + done, piece);
+            self.write_at(offset + done, piece);
         }
     }
 

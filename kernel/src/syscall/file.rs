@@ -130,7 +130,7 @@ pub fn write_buffers(
     for range in ranges() {
         let range = range.prefix(gathered.len() - done);
         let buffer = PinnedBuffer::new(&process.space, range, Access::Read)?;
-        gathered.copy_from(done, &buffer);
+        gathered.copy_from(done, (&buffer, 0), buffer.len());
         done += buffer.len();
     }
     let mut buffers = List::new();

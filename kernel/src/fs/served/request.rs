@@ -20,8 +20,6 @@ use crate::mm::{self, Frame, PinnedBuffer, frames::FRAME_BYTES};
 
 /// Memory that is charged for a request, besides its names.
 const REQUEST_BYTES: u64 = (size_of::<Request>() + Room::<Arc<Request>>::BYTES + 64) as u64;
-/// Number of bytes that are copied at once.
-const PIECE_BYTES: usize = 512;
 
 /// What is asked of a server.
 pub struct Draft<'a> {
@@ -287,7 +285,7 @@ impl Request {
                 let mut rest = *length;
                 for from in buffers.iter() {
                     let count = rest.min(from.len());
-                    copy((from, 0), (buffer, at), count);
+                    buffer.copy_from(at, (from, 0), count);
                     (at, rest) = (at + count, rest - count);
                 }
                 header.second = *length as u64;
@@ -321,7 +319,7 @@ impl Request {
             let mut at = Reply::BYTES;
             for into in buffers.iter() {
                 let count = (buffer.len() - at).min(into.len());
-                copy((buffer, at), (into, 0), count);
+                into.copy_from(0, (buffer, at), count);
                 at += count;
             }
         }
@@ -397,14 +395,4 @@ impl Request {
 fn error_of(number: u32) -> Errno {
     let error = i32::try_from(number).ok().and_then(Errno::from_number);
     error.filter(|error| !matches!(error, Errno::EAGAIN | Errno::EINTR)).unwrap_or(Errno::EIO)
-}
-
-/// Copies between two buffers.
-fn copy((from, at): (&PinnedBuffer, usize), (into, place): (&PinnedBuffer, usize), length: usize) {
-    let mut piece = [0; PIECE_BYTES];
-    for start in (0..length).step_by(PIECE_BYTES) {
-        let piece = &mut piece[..PIECE_BYTES.min(length - start)];
-        from.read_at(at + start, piece);
-        into.write_at(place + start, piece);
-    }
 }
