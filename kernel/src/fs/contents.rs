@@ -286,17 +286,6 @@ impl Contents {
         true
     }
 
-    /// Copies page `number` to the beginning of `into`, at most `count` bytes.
-    pub fn copy_to(&self, number: u64, into: &PinnedBuffer, at: usize, count: usize) {
-        let Some(page) = self.pages.get(number) else { return };
-        let mut piece = [0; PIECE_BYTES];
-        for done in (0..count.min(FRAME_BYTES)).step_by(PIECE_BYTES) {
-            let piece = &mut piece[..PIECE_BYTES.min(count - done)];
-            page.frame.read(done, piece);
-            into.write_at(at + done, piece);
-        }
-    }
-
     /// The frame of page `number`, if there is one.
     pub fn existing_frame(&self, number: u64) -> Option<&Frame> {
         self.pages.get(number).map(|page| &page.frame)

@@ -7,6 +7,7 @@
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
+use core::slice::from_ref;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use core::task::Poll;
 
@@ -21,8 +22,10 @@ use crate::fs::contents::sweep;
 use crate::fs::node::Attempt;
 use crate::fs::served::Ask;
 use crate::fs::served::connection::Connection;
+use crate::fs::served::pages::copy;
 use crate::log;
 use crate::mm::PinnedBuffer;
+use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::Family;
 use crate::sched::{self, Waiter};
 use crate::trace;
@@ -85,8 +88,11 @@ impl State {
         for page in first..behind {
             // Before it is copied: what is written afterwards makes it dirty again.
             self.is_dirty |= !contents.set_clean(page);
-            let at = ((page - first) * PAGE) as usize;
-            contents.copy_to(page, &buffer, at, (count as usize) - at);
+            if let Some(frame) = contents.existing_frame(page) {
+                let at = ((page - first) * PAGE) as usize;
+                let length = (count as usize - at).min(FRAME_BYTES);
+                copy((frame, 0), (from_ref(&buffer), at), length);
+            }
         }
         (self.writing, self.place) = (offset..offset + count, behind);
         Ok(Next::Write(offset, buffer))
