@@ -1,5 +1,7 @@
 /* Checks of the test programs: what is wrong is printed with its line. A program ends at the first
    fault, unless it defines FAULT as something else before it includes this. */
+#pragma once
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "children.h"
+#include "descriptors.h"
 
 #define SHORT 100  /* milliseconds: a wait that is to end */
 #define LONG 10000 /* milliseconds: a wait that something else is to end */
@@ -86,19 +87,6 @@ static void expect(int fd, const char *text) {
 }
 
 static void expect_none(int fd) { FAILS(recv(fd, room, sizeof room, MSG_DONTWAIT), EAGAIN); }
-
-static int events_of(int fd, int asked) {
-    struct pollfd one = {fd, asked, 0};
-    CHECK(poll(&one, 1, 0) >= 0);
-    return one.revents;
-}
-
-static int option_of(int fd, int level, int name) {
-    int value = -1;
-    socklen_t length = sizeof value;
-    CHECK(getsockopt(fd, level, name, &value, &length) == 0 && length == sizeof value);
-    return value;
-}
 
 static void creation(void) {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP), on = 1;

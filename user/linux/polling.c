@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "descriptors.h"
 
 /* The call itself: the C library hides the rest of the time-out. */
 static long ppoll_raw(struct pollfd *all, long count, struct timespec *time, const sigset_t *mask) {
@@ -23,13 +23,6 @@ static int64_t now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec * 1000000000LL + time.tv_nsec;
-}
-
-static int events_of(int fd, int asked) {
-    struct pollfd one = {fd, asked, 0x7777};
-    int count = poll(&one, 1, 0);
-    CHECK(count == (one.revents != 0));
-    return one.revents;
 }
 
 static void pipes(void) {

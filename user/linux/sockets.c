@@ -15,26 +15,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "check.h"
-
-static int events_of(int fd, int asked) {
-    struct pollfd one = {fd, asked, 0};
-    CHECK(poll(&one, 1, 0) >= 0);
-    return one.revents;
-}
+#include "descriptors.h"
 
 /* Waits for one of these events. */
 static int next_events(int fd, int asked) {
     struct pollfd one = {fd, asked, 0};
     CHECK(poll(&one, 1, 10000) == 1);
     return one.revents;
-}
-
-static int option_of(int fd, int level, int name) {
-    int value = -1;
-    socklen_t length = sizeof value;
-    CHECK(getsockopt(fd, level, name, &value, &length) == 0 && length == sizeof value);
-    return value;
 }
 
 static volatile int pipes_broken;
