@@ -165,8 +165,8 @@ impl Ask {
         false
     }
 
-    /// The caller has taken the turn of `file` for this call.
-    pub fn has_turn(&mut self, file: Arc<MappedFile>) {
+    /// This call has the turn of `file` from now on, which the caller has taken.
+    pub fn adopt_turn(&mut self, file: Arc<MappedFile>) {
         self.turn = Turn::Taken(file);
     }
 

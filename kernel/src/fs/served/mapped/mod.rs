@@ -174,6 +174,11 @@ struct State {
 }
 
 impl State {
+    /// Takes the turn, if it is free. Returns whether it was.
+    fn try_take_turn(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_taken, true)
+    }
+
     /// Number of pages of the file.
     fn pages(&self) -> u64 {
         self.contents.as_ref().map_or(0, |contents| contents.len().div_ceil(PAGE))
@@ -279,9 +284,9 @@ impl MappedFile {
         length < length_now && self.is_mapped()
     }
 
-    /// Takes the turn, if it is free.
+    /// Takes the turn, if it is free. Returns whether it was.
     pub(super) fn try_take_turn(&self) -> bool {
-        !core::mem::replace(&mut self.state.lock().is_taken, true)
+        self.state.lock().try_take_turn()
     }
 
     /// The turn ends. Pages of which the write-back has not ended are dirty, and so may be those

@@ -257,7 +257,7 @@ async fn write_back_all(connection: Arc<Connection>) {
 async fn write_back_one(file: &Arc<MappedFile>, payer: Family) -> Result<(), Errno> {
     poll_fn(|_| {
         let mut state = file.state.lock();
-        if !core::mem::replace(&mut state.is_taken, true) {
+        if state.try_take_turn() {
             return Poll::Ready(());
         }
         state.coroutine_waits = true;
@@ -265,7 +265,7 @@ async fn write_back_one(file: &Arc<MappedFile>, payer: Family) -> Result<(), Err
     })
     .await;
     let mut ask = Ask::default();
-    ask.has_turn(file.clone());
+    ask.adopt_turn(file.clone());
     poll_fn(|context| {
         ask.begin(0, payer);
         if let Some(result) = file.write_back(&mut ask) {
