@@ -397,7 +397,8 @@ impl PathCall {
                     };
                     match dirty {
                         Ok(dirty) => {
-                            // Its error is also that of the file system.
+                            // `sync` reports no error. If the server refuses the pages of a file,
+                            // they stay dirty, and the next file is written back.
                             if dirty.write_back(&mut self.ask).is_none() {
                                 return Ok(None);
                             }
@@ -407,8 +408,7 @@ impl PathCall {
                     }
                     return Ok(Some(Step::Again));
                 }
-                // This one first, and then those behind it. An error of one does not keep the
-                // others from it.
+                // This file system first, and then those behind it, even if it fails.
                 if node.synchronise_all(&mut self.ask).is_none() {
                     return Ok(None);
                 }
