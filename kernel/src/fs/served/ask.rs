@@ -23,10 +23,12 @@ use spin::Mutex;
 use super::connection::Connection;
 use super::mapped::MappedFile;
 use super::node::ServedNode;
+use super::pages::copy;
 use super::request::{Answered, Draft, Request};
 use crate::fs::node::{Attempt, NodeRef};
-use crate::mm::Frame;
+use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::Family;
+use crate::mm::{Frame, PinnedBuffer};
 use crate::sched::{ProcessId, Waiter};
 
 /// The requests of a call that another one waits for.
@@ -83,6 +85,25 @@ impl Answer {
     /// Beyond the room for the data.
     pub fn read_data(&self, at: usize, into: &mut [u8]) {
         self.request.read_data(at, into);
+    }
+
+    /// Copies `length` bytes of data of the reply, from `start` on, to `buffers`, from `at` on, as
+    /// far as they are in frames of the kernel's. Returns their number.
+    pub fn copy_data(
+        &self,
+        start: usize,
+        (buffers, at): (&[PinnedBuffer], usize),
+        length: usize,
+    ) -> usize {
+        let mut done = 0;
+        while done < length {
+            let within = (start + done) % FRAME_BYTES;
+            let Some(frame) = self.frame((start + done) / FRAME_BYTES) else { break };
+            let count = (FRAME_BYTES - within).min(length - done);
+            copy((&frame, within), (buffers, at + done), count);
+            done += count;
+        }
+        done
     }
 
     /// Whether the reply has less data than were asked for.

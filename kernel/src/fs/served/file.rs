@@ -15,7 +15,8 @@ use spin::Mutex;
 
 use super::ServedNode;
 use super::ask::Ask;
-use super::pages::copy;
+use super::mapped::MappedFile;
+use super::pages::Read;
 use crate::fs::file::{File, Object};
 use crate::fs::node::NodeRef;
 use crate::mm::PinnedBuffer;
@@ -177,59 +178,62 @@ impl ServedTransfer {
         offset: u64,
         length: usize,
     ) -> Option<Result<usize, Errno>> {
-        let (pages, number) = node.pages()?;
         if node.is_closed() {
             return Some(Err(Errno::EIO));
         }
         let mapped = node.mapped();
         while self.done < length {
-            let mut length = length;
-            if let Some(mapped) = &mapped
-                && !self.ask.is_pending()
-            {
-                let from = offset + self.done as u64;
-                let count = mapped.read(from, (&self.buffers, self.done), length - self.done);
-                if count > 0 {
-                    self.done += count;
-                    continue;
-                }
-            }
+            let from = offset + self.done as u64;
+            let at = within_page(from);
+            let mut rest = length - self.done;
             if mapped.is_some() {
                 // The next page may be one that is mapped.
-                let at = within_page(offset + self.done as u64);
-                length = length.min(self.done + FRAME_BYTES - at);
+                rest = rest.min(FRAME_BYTES - at);
             }
             if !self.ask.is_pending() {
-                let (from, rest) = (offset + self.done as u64, length - self.done);
-                let read = pages.read((number, from), (&self.buffers, self.done), rest);
+                let read = self.read_kept(node, mapped.as_deref(), from, rest)?;
                 self.done += read.bytes;
                 if read.is_end {
                     break;
                 }
-                if self.done == length {
+                if read.bytes > 0 {
                     continue;
                 }
             }
-            let (from, rest) = (offset + self.done as u64, length - self.done);
             let answer = match node.read_pages(from, rest, &mut self.ask)? {
                 Ok(answer) => answer,
                 Err(error) if self.done == 0 => return Some(Err(error)),
                 Err(_) => break,
             };
-            let end = self.done + rest.min(answer.bytes.saturating_sub(within_page(from)));
             self.ask.next_step();
-            while self.done < end {
-                let at = within_page(from) + self.done - (length - rest);
-                let count = (FRAME_BYTES - at % FRAME_BYTES).min(end - self.done);
-                let Some(frame) = answer.frame(at / FRAME_BYTES) else { break };
-                copy((&frame, at % FRAME_BYTES), (&self.buffers, self.done), count);
-                self.done += count;
-            }
+            // The data of the reply are whole pages.
+            let count = rest.min(answer.bytes.saturating_sub(at));
+            self.done += answer.copy_data(at, (&self.buffers, self.done), count);
             if answer.is_short() {
                 break;
             }
         }
         Some(Ok(self.done))
+    }
+
+    /// Reads what the kernel has of `length` bytes at `offset`, which are in one page if the file
+    /// is mapped. `None` if no pages are kept.
+    fn read_kept(
+        &self,
+        node: &ServedNode,
+        mapped: Option<&MappedFile>,
+        offset: u64,
+        length: usize,
+    ) -> Option<Read> {
+        let into = (&*self.buffers, self.done);
+        if let Some(mapped) = mapped {
+            let bytes = mapped.read(offset, into, length);
+            if bytes > 0 {
+                return Some(Read { bytes, is_end: false });
+            }
+        }
+        let (pages, number) = node.pages()?;
+        Some(pages.read((number, offset), into, length))
     }
 
     /// Registers `waiter` for the next event: its turn, or the reply.
