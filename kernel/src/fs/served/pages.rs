@@ -76,7 +76,8 @@ impl Pages {
             let count = used.saturating_sub(within).min(length - bytes);
             copy((&frame, within), (buffers, at + bytes), count);
             bytes += count;
-            if within + count == used && used < PAGE_BYTES {
+            // The file ends in this page, maybe before the first byte that is asked for.
+            if used < PAGE_BYTES && within + count >= used {
                 return Read { bytes, is_end: true };
             }
         }

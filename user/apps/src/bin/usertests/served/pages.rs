@@ -134,7 +134,9 @@ async fn pages_are_requested_once() -> Outcome {
         let end = LENGTH.min(offset + length);
         check_equal!(opened.kept(offset, length)?, &all[offset..end], "{length} at {offset}");
     }
-    for (offset, count) in [(LENGTH - 3, 3), (LENGTH, 0), (3 * PAGE, 0), (1 << 40, 0)] {
+    for (offset, count) in
+        [(LENGTH - 3, 3), (LENGTH, 0), (LENGTH + 1, 0), (3 * PAGE, 0), (1 << 40, 0)]
+    {
         check_equal!(opened.kept(offset, 100)?.len(), count, "bytes at {offset}");
     }
     // Into two buffers.
