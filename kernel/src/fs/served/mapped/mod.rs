@@ -16,10 +16,10 @@
 //! the lock of an address space; none of the others is.
 
 mod load;
+mod mapping;
 mod write_back;
 
 use alloc::sync::{Arc, Weak};
-use core::any::Any;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
@@ -36,9 +36,10 @@ use crate::fs::contents::{Contents, sweep};
 use crate::fs::node::NodeRef;
 use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
-use crate::mm::{FaultError, Frame, MemoryObject, PinnedBuffer, next_object_number};
+use crate::mm::{Frame, PinnedBuffer, next_object_number};
 use crate::sched::WaitQueue;
 
+pub use mapping::Mapping;
 pub use write_back::WriteBack;
 
 const PAGE: u64 = FRAME_BYTES as u64;
@@ -392,74 +393,5 @@ impl Drop for MappedFile {
         if let Some(contents) = self.state.get_mut().contents.take() {
             sweep(contents);
         }
-    }
-}
-
-/// A mapped file as a memory object, which exists as long as a space has it mapped.
-pub struct Mapping(Arc<MappedFile>);
-
-impl Mapping {
-    /// The file.
-    pub fn file(&self) -> &Arc<MappedFile> {
-        &self.0
-    }
-
-    /// Its node.
-    pub fn node(&self) -> &NodeRef {
-        &self.0.node
-    }
-}
-
-impl MemoryObject for Mapping {
-    fn number(&self) -> u64 {
-        self.0.as_object
-    }
-
-    fn page(&self, page: u64, payer: Family) -> Result<Frame, FaultError> {
-        let mut state = self.0.state.lock();
-        if !state.can_reach(page) {
-            return Err(FaultError::NoPage);
-        }
-        state.contents.as_mut().ok_or(FaultError::NoPage)?.frame(page, payer)
-    }
-
-    fn copy_page(&self, page: u64) -> Result<Frame, FaultError> {
-        let state = self.0.state.lock();
-        if !state.can_reach(page) {
-            return Err(FaultError::NoPage);
-        }
-        state.contents.as_ref().ok_or(FaultError::NoPage)?.copy_page(page)
-    }
-
-    fn tracks_writes(&self) -> bool {
-        true
-    }
-
-    fn becomes_writable(&self, page: u64) {
-        let mut state = self.0.state.lock();
-        state.is_dirty = true;
-        if let Some(contents) = &mut state.contents {
-            contents.set_dirty(page, true);
-        }
-    }
-
-    fn becomes_read_only(&self, page: u64) {
-        if let Some(contents) = &mut self.0.state.lock().contents {
-            contents.set_read_only(page);
-        }
-    }
-
-    fn may_extend(&self) -> bool {
-        false
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        self.0.settle();
     }
 }
