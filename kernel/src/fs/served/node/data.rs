@@ -1,0 +1,140 @@
+//! The bytes of a file of a served file system: reads and writes, pages that are kept or mapped,
+//! and the length.
+
+use alloc::sync::Arc;
+
+use cops_abi::Errno;
+use cops_abi::served::{self, DATA_BYTES_MAX, change, operation};
+use cops_fallible::List;
+
+use super::ServedNode;
+use crate::fs::node::{Attempt, NodeRef};
+use crate::fs::served::ask::{Answer, Ask};
+use crate::fs::served::mapped::{MappedFile, MappedFiles, Mapping};
+use crate::fs::served::pages::Pages;
+use crate::fs::served::request::{Data, Draft};
+use crate::mm::PinnedBuffer;
+use crate::mm::quota::Family;
+
+impl ServedNode {
+    /// Reads at `offset` into the buffers that `buffers` returns, `length` bytes at most.
+    pub fn read_buffers(
+        &self,
+        offset: u64,
+        length: usize,
+        buffers: impl FnOnce() -> List<PinnedBuffer>,
+        ask: &mut Ask,
+    ) -> Attempt<usize> {
+        let answer = attempt!(self.ask_with(operation::READ, ask, |draft| {
+            (draft.first, draft.second) = (offset, length as u64);
+            draft.data = Data::Into(buffers(), length);
+        }));
+        Some(Ok(answer.bytes))
+    }
+
+    /// The pages that are kept of the file system's files, and the number of this one; `None` if
+    /// none are kept.
+    pub fn pages(&self) -> Option<(&Pages, u64)> {
+        self.connection.pages().map(|pages| (pages, self.number))
+    }
+
+    /// Reads into frames of the kernel: at most `length` bytes at `offset`. If pages are kept,
+    /// whole pages: those of these bytes, or the first of them, or more.
+    pub fn read_pages(&self, offset: u64, length: usize, ask: &mut Ask) -> Attempt<Answer> {
+        ask.ask(&self.connection, || {
+            let mut draft = Draft::new(operation::READ, self.number);
+            let (first, length) = if let Some((pages, node)) = self.pages() {
+                let (fill, first, length) = pages.begin_fill(node, offset, length);
+                draft.fill = Some(fill);
+                (first, length)
+            } else {
+                (offset, length.min(DATA_BYTES_MAX))
+            };
+            (draft.first, draft.second) = (first, length as u64);
+            draft.data = Data::Room(length);
+            Ok(draft)
+        })
+    }
+
+    /// Writes the first `length` bytes of the buffers that `buffers` returns, at `offset` or at
+    /// the end. Returns where the written bytes end, and their number.
+    pub fn write_buffers(
+        &self,
+        offset: Option<u64>,
+        length: usize,
+        buffers: impl FnOnce() -> List<PinnedBuffer>,
+        ask: &mut Ask,
+    ) -> Attempt<(u64, usize)> {
+        let answer = attempt!(self.ask_with(operation::WRITE, ask, |draft| {
+            draft.first = offset.unwrap_or(0);
+            draft.flags = if offset.is_none() { served::AT_END } else { 0 };
+            draft.data = Data::From(buffers(), length);
+        }));
+        let count = answer.reply.value;
+        let end = offset.map_or(answer.reply.place, |offset| offset.saturating_add(count));
+        let is_possible =
+            (1..=length as u64).contains(&count) && i64::try_from(end).is_ok() && count <= end;
+        Some(if is_possible { Ok((end, count as usize)) } else { Err(Errno::EIO) })
+    }
+
+    /// Writes back what `next` returns: bytes of a mapped file, and where they belong. Returns how
+    /// many have been written.
+    pub(in crate::fs::served) fn write_back(
+        &self,
+        next: impl FnOnce() -> Result<(u64, PinnedBuffer), Errno>,
+        ask: &mut Ask,
+    ) -> Attempt<usize> {
+        let answer = attempt!(ask.ask(&self.connection, || {
+            let (offset, buffer) = next()?;
+            let mut draft = Draft::new(operation::WRITE, self.number);
+            let length = buffer.len();
+            let mut buffers = List::new();
+            buffers.try_push(buffer)?;
+            (draft.first, draft.is_write_back) = (offset, true);
+            draft.data = Data::From(buffers, length);
+            Ok(draft)
+        }));
+        Some(usize::try_from(answer.reply.value).map_err(|_| Errno::EIO))
+    }
+
+    /// The file, if it is mapped, or is to be written back.
+    pub fn mapped(&self) -> Option<Arc<MappedFile>> {
+        self.connection.mapped.get(self.number)
+    }
+
+    /// The next file of this file system, above `after`, with pages that are to be written back, or
+    /// the number to go on with.
+    pub fn next_dirty(&self, after: u64) -> Result<Arc<MappedFile>, Option<u64>> {
+        self.connection.mapped.next_dirty(after)
+    }
+
+    /// A mapping of `node`, which is this one; `payer` pays for what it takes.
+    ///
+    /// # Errors
+    /// `ENODEV` if it is no file of which the kernel keeps pages, `ENOMEM`.
+    pub fn map(&self, node: &NodeRef, payer: Family) -> Result<Arc<Mapping>, Errno> {
+        MappedFiles::map(&self.connection, node, payer)
+    }
+
+    /// Changes the length.
+    ///
+    /// # Errors
+    /// `ETXTBSY` if pages that are mapped would be lost.
+    pub(super) fn set_length(&self, length: u64, ask: &mut Ask) -> Attempt<()> {
+        if let Some(file) = self.mapped() {
+            if !ask.take_turn(&file) {
+                return None;
+            }
+            // What a write-back has sent would make the file longer again.
+            if !ask.is_pending() && file.would_lose(length) {
+                return Some(Err(Errno::ETXTBSY));
+            }
+        }
+        attempt!(self.ask_with(operation::SET_STATUS, ask, |draft| {
+            (draft.flags, draft.second) = (change::LENGTH, length);
+            draft.data = Data::Words([0; 4]);
+        }));
+        ask.end_turn();
+        Some(Ok(()))
+    }
+}
