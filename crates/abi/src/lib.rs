@@ -25,6 +25,7 @@ pub mod quota;
 pub mod ring;
 pub mod served;
 pub mod socket;
+pub mod standing;
 pub mod statistics;
 pub mod syscall;
 pub mod trace;

@@ -222,6 +222,12 @@ numbers! {
     COPS_SPAWN_PROCESS = 4101;
     /// `statistics(*mut Statistics, bytes) -> bytes`: see [`crate::statistics`].
     COPS_STATISTICS = 4102;
+    /// `read_standing(fd, *mut block, bytes) -> bytes`: reads from a TCP connection into the block,
+    /// and again each time the program has emptied it: see [`crate::standing`]. Asynchronous only.
+    COPS_READ_STANDING = 4103;
+    /// `resume_read(call handle) -> 0`, or `1` if the call has ended: the block of this standing
+    /// read has been emptied, and there is more.
+    COPS_RESUME_READ = 4104;
     /// `set_ceiling(pid or 0, level)`: limits the process to `level`: from now on, no level that it
     /// publishes or passes counts as more urgent. 0 is the caller; its ceiling can only become less
     /// urgent. Any other pid must be a descendant of the caller, and gets at most the caller's own

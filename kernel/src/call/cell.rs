@@ -10,9 +10,10 @@
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
 
-use cops_abi::errno::CallResult;
+use cops_abi::errno::{CallResult, encode};
 use cops_abi::inspect::{coroutine_kind, portion};
 use cops_abi::ring::Completion;
+use cops_abi::standing::ENDED;
 use cops_abi::{CoroutineId, Errno, Priority};
 use cops_executor::FutureVTable;
 use spin::MutexGuard;
@@ -99,8 +100,15 @@ impl Call {
         coroutine: CoroutineId,
     ) -> Option<CallResult> {
         let waiter = Waiter { number: cell.number(), coroutine, priority: self.priority };
-        match self.operation.insert_waiter(&self.process, waiter) {
-            Ok(true) => {
+        match (self.operation.insert_waiter(&self.process, waiter), &self.operation) {
+            (Ok(true), Operation::Standing(read)) => {
+                // One result in a portion: the next one is for the next.
+                if !read.wants_more() {
+                    cops_executor::wake_up(coroutine);
+                }
+                None
+            }
+            (Ok(true), _) => {
                 let result = self.operation.attempt(&self.process);
                 if result.is_none() && self.operation.waits_for_another_event() {
                     // The next poll registers for it.
@@ -108,9 +116,21 @@ impl Call {
                 }
                 result
             }
-            Ok(false) => None,
-            Err(error) => Some(self.operation.done().ok_or(error.into())),
+            (Ok(false), _) => None,
+            (Err(error), _) => Some(self.operation.done().ok_or(error.into())),
         }
+    }
+}
+
+impl Call {
+    /// Delivers what an attempt of a standing read has moved. Returns the result of the call if
+    /// that ends: with an error, at the end of the stream, or because the ring has no room.
+    fn deliver_and_stand(&self, moved: CallResult) -> Option<CallResult> {
+        let Delivery::Ring { coroutine, token } = self.delivery else { return Some(moved) };
+        let Some(count) = moved.ok().filter(|count| count & ENDED != 0) else { return Some(moved) };
+        let completion = Completion { coroutine, token, result: encode(Ok(count & !ENDED)) };
+        let has_room = self.process.complete_if_room(completion, self.priority);
+        if has_room { None } else { Some(moved) }
     }
 }
 
@@ -158,6 +178,9 @@ fn attempt(data: *mut (), coroutine: u64) -> bool {
     let (Some(coroutine), Some(call)) = (guard.coroutine, guard.call.as_mut()) else { return true };
     portions::is(portion::CALL, || (call.operation.number(), [coroutine.raw(), 0, 0, 0]));
     let mut result = call.operation.attempt(&call.process);
+    if let (Operation::Standing(_), Some(moved)) = (&call.operation, result) {
+        result = call.deliver_and_stand(moved);
+    }
     if result.is_none() {
         result = call.attempt_after_inserting(index, coroutine);
     }
@@ -258,6 +281,20 @@ pub(super) fn set_priority(
         if must_attempt {
             cops_executor::wake_up(coroutine);
         }
+    }
+    Ok(true)
+}
+
+/// Lets the call with this `handle` attempt again. Returns false if it has completed.
+///
+/// # Errors
+/// `EINVAL` if `process` never had such a call.
+pub(super) fn attempt_again(process: &Arc<Process>, handle: u64) -> Result<bool, Errno> {
+    let Some((_, guard)) = in_flight(process, handle)? else { return Ok(false) };
+    let coroutine = guard.coroutine;
+    drop(guard);
+    if let Some(coroutine) = coroutine {
+        cops_executor::wake_up(coroutine);
     }
     Ok(true)
 }

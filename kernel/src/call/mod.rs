@@ -22,10 +22,14 @@
 //!    +<------------------------------- refill_ring, exit ----------------+
 //! ```
 //!
+//! A standing read stays in flight while its results are delivered (`standing`).
+//!
 //! Cancelling takes the operation out of its cell under the cell's lock, which a poll holds while
 //! it copies. So after `cancel` returns, the kernel does not access the buffers any more.
 //!
-//! Lock order: a process's ring, then a cell. A poll delivers after it has unlocked its cell.
+//! Lock order: a process's ring, then a cell. A poll delivers after it has unlocked its cell. Only
+//! the results of a standing read are delivered with its cell locked: what the ring's lock is held
+//! for are the cells of results, and no cell with a call is one of those.
 
 mod cell;
 mod child;
@@ -44,6 +48,7 @@ mod pieces;
 mod poll;
 mod pool;
 mod receive;
+mod standing;
 mod transfer;
 
 pub use child::{ChildWait, INFORMATION_BYTES, USAGE_BYTES, usage_of};
@@ -62,6 +67,7 @@ pub use pieces::{ENTRY_BYTES, Pieces};
 pub use poll::{Form, PollCall, Sets};
 use pool::CellIndex;
 pub use receive::Receive;
+pub use standing::StandingRead;
 pub use transfer::Transfer;
 
 use alloc::sync::Arc;
@@ -253,6 +259,15 @@ pub fn cancel(process: &Arc<Process>, handle: u64) -> CallResult {
 /// `EINVAL` for a handle that this process never had.
 pub fn set_priority(process: &Arc<Process>, handle: u64, priority: Priority) -> CallResult {
     cell::set_priority(process, handle, priority).map(|in_flight| usize::from(!in_flight))
+}
+
+/// The program has emptied the block of the standing read with this `handle`, and there is more.
+/// `Ok(0)`: it is delivered; `Ok(1)`: the call has ended.
+///
+/// # Errors
+/// `EINVAL` for a handle that this process never had.
+pub fn resume_read(process: &Arc<Process>, handle: u64) -> CallResult {
+    cell::attempt_again(process, handle).map(|in_flight| usize::from(!in_flight))
 }
 
 /// Cells that the reaper looks at in one portion when a process ends.

@@ -27,6 +27,7 @@ use super::long::LongTransfer;
 use super::path::PathCall;
 use super::poll::PollCall;
 use super::receive::Receive;
+use super::standing::StandingRead;
 use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
 use crate::fs::{ConsoleRead, File, Object, ServedTransfer, SharedAsk};
@@ -67,6 +68,8 @@ pub enum Operation {
     Long(Box<LongTransfer>),
     /// Receive with flags.
     Receive(Box<Receive>),
+    /// Read a connection again and again.
+    Standing(Box<StandingRead>),
     /// Send or receive datagrams.
     Datagram(Box<DatagramCall>),
     /// Do something with what a path names.
@@ -113,6 +116,7 @@ impl Operation {
     pub fn number(&self) -> u32 {
         match self {
             Operation::Read { .. } | Operation::ReadConsole { .. } | Operation::Receive(_) => 1,
+            Operation::Standing(_) => 1,
             Operation::Write { .. } => 2,
             Operation::Transfer(transfer) => transfer.number(),
             Operation::Long(transfer) => transfer.number(),
@@ -203,6 +207,7 @@ impl Operation {
             Operation::Transfer(transfer) => transfer.attempt(),
             Operation::Long(transfer) => transfer.attempt(process),
             Operation::Receive(receive) => receive.attempt(),
+            Operation::Standing(read) => read.attempt(),
             Operation::Datagram(call) => call.attempt(process),
             Operation::Path(call) => call.attempt(process),
             Operation::Accept { file, peer, flags } => {
@@ -426,6 +431,7 @@ impl Operation {
             }
             Operation::Transfer(transfer) => Some(transfer.file()),
             Operation::Receive(receive) => Some((&receive.file, Waiting::ToRead)),
+            Operation::Standing(read) => Some((&read.file, Waiting::ToRead)),
             Operation::Datagram(call) => Some(call.file()),
             Operation::ReadConsole { .. }
             | Operation::Path(_)

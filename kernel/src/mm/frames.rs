@@ -18,7 +18,7 @@ use cops_algorithms::references::References;
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::num::NonZeroU32;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use spin::{Mutex, Once};
 
 /// Bytes in a frame.
@@ -341,6 +341,19 @@ impl Frame {
             arch::copy_shared(into.as_mut_ptr().cast(), self.bytes().add(offset), into.len());
             into.assume_init_mut()
         }
+    }
+
+    /// The aligned word at `offset`, which programs may change at any time.
+    ///
+    /// # Panics
+    /// If it is not aligned or beyond the frame.
+    pub fn word(&self, offset: usize) -> &AtomicU32 {
+        assert_within(offset, size_of::<u32>());
+        assert!(offset.is_multiple_of(size_of::<u32>()), "a word at {offset}");
+        // SAFETY: the frame is mapped in the direct map as long as this reference exists, and the
+        // word is aligned and within it (checked above). What the kernel shares with programs it
+        // accesses atomically or through `copy_shared`, and never by another kind of reference.
+        unsafe { AtomicU32::from_ptr(self.bytes().add(offset).cast()) }
     }
 
     /// Copies bytes into the frame.

@@ -11,6 +11,7 @@ use super::frames::{FRAME_BYTES, Frame};
 use super::{FaultError, OutOfMemory};
 use crate::arch::Access;
 use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicU32;
 
 use cops_algorithms::user_range::UserRange;
 
@@ -80,6 +81,14 @@ impl PinnedBuffer {
     /// One of its frames.
     pub fn frame(&self, index: usize) -> Option<&Frame> {
         self.frames.get(index)?.as_ref()
+    }
+
+    /// Its first word; `None` if it has none, or it is not aligned to eight bytes.
+    #[inline]
+    pub fn first_word(&self) -> Option<&AtomicU32> {
+        let offset = usize::from(self.offset);
+        let has_word = self.len() >= size_of::<u32>() && offset.is_multiple_of(size_of::<u64>());
+        self.frame(0).filter(|_| has_word).map(|frame| frame.word(offset))
     }
 
     /// Number of pinned bytes: the buffer's length or, for a long buffer, that of its first part.

@@ -193,10 +193,17 @@ impl Socket {
     /// Moves received bytes into `buffer`; 0 at the end of the stream; `None` if there are none
     /// yet.
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
-        self.attempt_parts(buffer.len(), |connection, done| {
+        self.attempt_read_behind(buffer, 0)
+    }
+
+    /// As [`Self::attempt_read`], into what is behind the first `header` bytes of `buffer`, which
+    /// has more.
+    pub fn attempt_read_behind(&self, buffer: &PinnedBuffer, header: usize) -> Option<CallResult> {
+        let room = buffer.len() - header;
+        self.attempt_parts(room, |connection, done| {
             connection.try_receive_with(|bytes| {
-                let count = bytes.len().min(buffer.len() - done);
-                buffer.write_at(done, &bytes[..count]);
+                let count = bytes.len().min(room - done);
+                buffer.write_at(header + done, &bytes[..count]);
                 (count, count)
             })
         })

@@ -45,8 +45,26 @@ impl Process {
     /// Then ensures that a worker checks the ring as soon as `priority`, that of the waiting
     /// coroutine, requires. Returns whether the cell is free.
     pub fn complete(&self, completion: Completion, priority: Priority, cell: u32) -> bool {
-        let priority = self.ceiling.cap(priority);
         let (delivered, occupancy) = self.ring.put(&self.page.ring, completion, cell);
+        self.announce(occupancy, priority);
+        delivered
+    }
+
+    /// As [`Self::complete`], but only if the ring has room for the result. Returns whether it had.
+    ///
+    /// The caller may hold the lock of a cell with a call: what the ring's lock is held for are
+    /// other cells.
+    pub fn complete_if_room(&self, completion: Completion, priority: Priority) -> bool {
+        let Some(occupancy) = self.ring.put_if_room(&self.page.ring, completion) else {
+            return false;
+        };
+        self.announce(occupancy, priority);
+        true
+    }
+
+    /// A result for a coroutine of this `priority` is in the ring, as the last of `occupancy`.
+    fn announce(&self, occupancy: u32, priority: Priority) {
+        let priority = self.ceiling.cap(priority);
         // After the push: a hart that finds the ring empty and clears these bits checks the ring
         // once more.
         self.woken.fetch_or(priority.bit(), SeqCst);
@@ -54,7 +72,6 @@ impl Process {
             self.publish();
         }
         self.notify(occupancy as usize, priority);
-        delivered
     }
 
     /// Levels of the results in the ring, and of those on their way from it to a worker's list.

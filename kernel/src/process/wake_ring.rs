@@ -74,6 +74,16 @@ impl WakeRing {
         (delivered, state.producer.occupancy(indices))
     }
 
+    /// Puts a result into the ring, if it has room and no other result waits. Returns how many the
+    /// process has not taken.
+    pub fn put_if_room(&self, indices: &RingIndices, completion: Completion) -> Option<u32> {
+        let mut state = self.state.lock();
+        let has_room = !state.closed
+            && state.overflow.is_empty()
+            && self.push(&mut state, indices, completion).is_ok();
+        has_room.then(|| state.producer.occupancy(indices))
+    }
+
     /// Whether there is a result that the process has not taken, in the ring or kept outside.
     pub fn has_results(&self, indices: &RingIndices) -> bool {
         let state = self.state.lock();

@@ -10,7 +10,7 @@ use cops_fallible::{List, try_arc, try_box};
 
 use super::arguments::UserBuffers;
 use super::terminal;
-use crate::call::{DatagramCall, DatagramOptions, Operation, PathCall, Pieces, Then};
+use crate::call::{DatagramCall, DatagramOptions, Operation, PathCall, Pieces, StandingRead, Then};
 use crate::disk::{DiskTransfer, Work};
 use crate::fs::{self, Ask, ConsoleRead, Descriptor, File, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
@@ -62,6 +62,17 @@ pub fn read(process: &Process, file: Arc<File>, buffer: UserRange) -> Result<Ope
         return Ok(Operation::ReadConsole { read });
     }
     Operation::transfer(file, buffer, None, Waiting::ToRead)
+}
+
+/// `read_standing(fd, block, bytes)`.
+#[inline(never)]
+pub fn read_standing(
+    process: &Process,
+    file: Arc<File>,
+    block: UserRange,
+) -> Result<Operation, Errno> {
+    let block = PinnedBuffer::new(&process.space, block, Access::Write)?;
+    Ok(Operation::Standing(try_box(StandingRead::new(file, block)?)?))
 }
 
 /// `write(fd, buffer, length)`.

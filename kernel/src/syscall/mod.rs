@@ -408,6 +408,12 @@ fn dispatch(
             cops::allocate_cpus(process, args.number(0), args.entry(1)?).into()
         }
         number::COPS_CANCEL => call::cancel(process, args.handle(0)).into(),
+        number::COPS_READ_STANDING if frame.coroutine != 0 => {
+            submit(cpu, frame, file::read_standing(process, args.file(0)?, args.range(1)?)?)
+        }
+        // Its results need a ring.
+        number::COPS_READ_STANDING => return Err(Errno::EINVAL),
+        number::COPS_RESUME_READ => call::resume_read(process, args.handle(0)).into(),
         number::COPS_REFILL_RING => Ok(process.refill_ring()).into(),
         number::COPS_SET_CEILING => resumable::resume(cpu, frame, |process| {
             let asked = args.priority(1)?;

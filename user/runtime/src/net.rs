@@ -3,14 +3,17 @@
 //! May touch: sockets of this process.
 
 use alloc::sync::Arc;
+use core::future::poll_fn;
 
 use cops_abi::errno::CallResult;
 use cops_abi::socket::{self, ADDRESS_BYTES_MAX};
 use cops_abi::syscall::{ACCEPT4, CONNECT};
 
+use crate::call::standing::StandingRead;
 use crate::call::{Call, Mode, Operation, Request, Scratch, Whole, leftover};
 use crate::io::{
-    AsFd, BorrowedFd, Buffer, ErrorType, Fd, ReadOwned, Result, fill, implement_stream,
+    AsFd, BorrowedFd, Buffer, ErrorType, Fd, Read, ReadOwned, Result, fill, implement_stream,
+    with_bytes,
 };
 use crate::system::{self, End};
 
@@ -173,6 +176,60 @@ impl OwnedReadHalf {
     /// As [`fill`].
     pub fn fill<B: Buffer>(&mut self, buffer: B, start: usize) -> Whole<ReadOwned<'_, B>> {
         fill(&*self.fd, buffer, start)
+    }
+
+    /// The same direction as a read that stands, of up to `capacity` bytes at once: at most those
+    /// are received before they are asked for.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn incoming(self, capacity: usize) -> Result<Incoming> {
+        Ok(Incoming { standing: StandingRead::new(self.fd.raw(), capacity)?, fd: self.fd })
+    }
+}
+
+/// The reading direction of a [`TcpStream`] as one call that stands: the kernel receives into a
+/// small buffer of its own accord each time that has been emptied. For a connection that is read in
+/// a loop, this costs less than a call for each read.
+///
+/// Made by [`OwnedReadHalf::incoming`]. One coroutine at a time reads; if another one continues,
+/// the call is made anew.
+#[derive(Debug)]
+pub struct Incoming {
+    // Cancelled before the descriptor is closed, in this order.
+    standing: StandingRead,
+    fd: Arc<Fd>,
+}
+
+impl Incoming {
+    /// Takes what has been received, and reads the rest without a copy until the bytes of `buffer`
+    /// from `start` on are filled; see [`fill`].
+    ///
+    /// # Errors
+    /// As [`fill`].
+    pub fn fill<B: Buffer>(&mut self, mut buffer: B, start: usize) -> Whole<ReadOwned<'_, B>> {
+        // Otherwise both reads would wait for the same bytes.
+        self.standing.rest();
+        let taken = with_bytes(&mut buffer, start, |bytes| self.standing.take(bytes));
+        fill(&*self.fd, buffer, start + taken)
+    }
+}
+
+impl AsFd for Incoming {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl ErrorType for Incoming {
+    type Error = crate::io::Error;
+}
+
+impl Read for Incoming {
+    /// Cancel-safe: a dropped read loses nothing.
+    async fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let count = poll_fn(|context| self.standing.poll_read(context, buffer)).await;
+        Ok(count?)
     }
 }
 

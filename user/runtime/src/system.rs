@@ -357,6 +357,13 @@ pub(crate) fn set_call_priority(handle: u64, priority: Priority) {
         unsafe { call(number::COPS_SET_CALL_PRIORITY, [handle as usize, priority.level().into()]) };
 }
 
+/// Lets the kernel fill the emptied block of a standing read with what has arrived meanwhile.
+pub(crate) fn resume_read(handle: CallHandle) {
+    // SAFETY: the call passes no memory address. The kernel writes only to the block of the call,
+    // which its operation owns. It fails for unknown handles, which is harmless.
+    let _ = unsafe { call(number::COPS_RESUME_READ, [handle.0.get() as usize]) };
+}
+
 pub(crate) fn set_ceiling(pid: u32, priority: Priority) -> Result<(), Errno> {
     // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
     unsafe { call(number::COPS_SET_CEILING, [pid as usize, priority.level().into()]) }.map(drop)

@@ -27,6 +27,7 @@ pub(crate) mod limit;
 mod repeat;
 pub mod ring;
 mod slot;
+pub mod standing;
 
 use core::future::Future;
 use core::mem;
@@ -269,9 +270,14 @@ fn cancel(lease: &Lease, handle: CallHandle) -> Option<CallResult> {
         lease.disarm();
         return None;
     }
+    Some(arrived(lease))
+}
+
+/// The result of a call that has completed.
+fn arrived(lease: &Lease) -> CallResult {
     loop {
         if let Some(result) = lease.result() {
-            return Some(result);
+            return result;
         }
         // The result is in the ring, waits in the kernel, or is being delivered by another worker
         // that was preempted.

@@ -9,7 +9,7 @@
 //!            lease()             arm()                  deliver()
 //!   VACANT ----------> IDLE ----------------> IN_FLIGHT ----------> DONE
 //!      ^                |  ^ disarm()             |                  |
-//!      |                |  +----------------------+                  |
+//!      |                |  +----------------------+<-- rearm() ------+
 //!      |    queue()     v                  grant()                   |
 //!      |              QUEUED -------------------------> GRANTED      |
 //!      +---- the lease is dropped, from any state but IN_FLIGHT -----+
@@ -197,6 +197,12 @@ impl Slot {
         self.set(IN_FLIGHT);
     }
 
+    /// The result has been taken, and the same call will deliver another one.
+    pub fn rearm(&self, waker: &Waker) {
+        self.waker.register(waker);
+        self.set(IN_FLIGHT);
+    }
+
     /// Stores the handle of the call in flight for which the slot was [armed](Self::arm). From now
     /// on [`calls_of`] finds it.
     pub fn set_handle(&self, handle: u64) {
@@ -283,12 +289,12 @@ impl Drop for Lease {
     }
 }
 
-/// Calls `each` with the handle of every call in flight that was made for `coroutine`. Examines all
-/// slots.
+/// Calls `each` with the handle of every call in flight that was made for `coroutine`, and of calls
+/// that have a result: a standing read is in flight then too. Examines all slots.
 pub fn calls_of(coroutine: u64, mut each: impl FnMut(u64)) {
     let used = *USED.lock();
     for slot in (0..used).filter_map(slot) {
-        if slot.coroutine.load(Relaxed) == coroutine && slot.state() == IN_FLIGHT {
+        if slot.coroutine.load(Relaxed) == coroutine && matches!(slot.state(), IN_FLIGHT | DONE) {
             match slot.handle.load(SeqCst) {
                 0 => {}
                 handle => each(handle),

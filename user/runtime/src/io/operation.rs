@@ -264,6 +264,18 @@ pub fn fill<B: Buffer>(fd: &impl AsFd, buffer: B, start: usize) -> Whole<ReadOwn
     Whole::new(ReadOwned::new(fd.as_fd(), buffer, start..usize::MAX))
 }
 
+/// Calls `act` with the bytes of `buffer` from `start` on; none if it has fewer.
+pub(crate) fn with_bytes<B: Buffer, R>(
+    buffer: &mut B,
+    start: usize,
+    act: impl FnOnce(&mut [u8]) -> R,
+) -> R {
+    // SAFETY: `Buffer` guarantees that the memory is valid and initialised, and that nothing else
+    // accesses it while this borrows the value.
+    let memory = unsafe { &mut *buffer.memory() };
+    act(memory.get_mut(start..).unwrap_or_default())
+}
+
 /// `write(fd, bytes)`: writes at least one byte, unless `bytes` is empty.
 ///
 /// The kernel reads the bytes where they are, also in flight. If this future is forgotten

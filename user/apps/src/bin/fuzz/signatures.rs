@@ -173,6 +173,8 @@ pub const SIGNATURES: &[Signature] = &[
     call(number::COPS_CANCEL, 80, &[Handle]),
     call(number::COPS_REFILL_RING, 30, &[]),
     call(number::COPS_SPAWN_PROCESS, 12, &[Path, Strings, Level]),
+    call(number::COPS_READ_STANDING, 40, &[Descriptor, Pointer, Length]),
+    call(number::COPS_RESUME_READ, 40, &[Handle]),
     call(number::COPS_STATISTICS, 6, &[Pointer, Length]),
     call(number::COPS_SET_CEILING, 20, &[Process, Level]),
     call(number::COPS_SET_SHARE, 5, &[Any]),

@@ -5,11 +5,12 @@
 //! processed what is in the queues: a client that has sent its last request still gets its answers.
 //! Full queues make the receiver wait, and therefore the client.
 //!
-//! An idle connection has no buffer: a header is read into memory of the call, and the rest of a
-//! message into its own memory once its length is known to be valid.
+//! An idle connection has a buffer for the shortest message, into which one call that stands reads
+//! the beginning of each. The rest of a longer one is read into the message's own memory once its
+//! length is known to be valid.
 
 use cops::io::{Read, Write};
-use cops::net::{OwnedReadHalf, OwnedWriteHalf, Shutdown, TcpStream};
+use cops::net::{Incoming, OwnedWriteHalf, Shutdown, TcpStream};
 use cops::sync::spsc::{Receiver, Sender, channel};
 use cops::task::{self, Priority};
 use cops::time::{Duration, timeout};
@@ -31,7 +32,8 @@ const SHORTEST_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES;
 /// Receives until the client ends the stream, fails, or sends an invalid request. The first request
 /// determines the connection's priority. Only then are the other two coroutines started.
 pub async fn receive(stream: TcpStream) {
-    let (mut reader, writer) = stream.into_split();
+    let (reader, writer) = stream.into_split();
+    let Ok(mut reader) = reader.incoming(SHORTEST_BYTES) else { return };
     let Some((first, mut request)) = request(&mut reader).await else { return };
     let priority = class::priority(first.class);
     if let Some(id) = task::current() {
@@ -57,7 +59,7 @@ fn start(writer: OwnedWriteHalf, priority: Priority) -> Option<Sender<Message>> 
 
 /// The next request and its header; `None` at the end of the stream, if the request is invalid, or
 /// if there is no memory for it.
-async fn request(reader: &mut OwnedReadHalf) -> Option<(Header, Message)> {
+async fn request(reader: &mut Incoming) -> Option<(Header, Message)> {
     let mut bytes = [0; SHORTEST_BYTES];
     let mut received = 0;
     let header = loop {

@@ -346,6 +346,8 @@ async fn network() {
         async move {
             let Ok(Ok(mut server)) = timeout(MOMENT, listener.accept()).await else { return };
             let mut bytes = vec![0u8; 6_000];
+            let Ok(Ok(1..)) = timeout(MOMENT, server.read(&mut bytes)).await else { return };
+            let Ok(mut server) = server.into_split().0.incoming(1000) else { return };
             while let Ok(Ok(1..)) = timeout(MOMENT, server.read(&mut bytes)).await {}
         },
         Priority::DEFAULT,

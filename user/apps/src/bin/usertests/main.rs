@@ -63,6 +63,7 @@ mod results;
 mod scheduling;
 mod served;
 mod shared;
+mod standing;
 mod temporary;
 mod threads;
 mod timers;
@@ -122,6 +123,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         processes::TESTS,
         forks::TESTS,
         shared::TESTS,
+        standing::TESTS,
         programs::TESTS,
         futexes::TESTS,
         threads::TESTS,

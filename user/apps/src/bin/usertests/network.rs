@@ -39,7 +39,7 @@ pub fn listen() -> Result<(TcpListener, SocketAddr), Failure> {
 }
 
 /// Both ends of a connection.
-async fn pair() -> Result<(TcpStream, TcpStream), Failure> {
+pub async fn pair() -> Result<(TcpStream, TcpStream), Failure> {
     let (listener, address) = listen()?;
     let client = soon("connect", TcpStream::connect(address)).await??;
     let server = soon("accept", listener.accept()).await??;

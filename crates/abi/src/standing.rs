@@ -1,0 +1,192 @@
+//! Standing reads: one call that fills the same block again each time the program has emptied it
+//! (decision 51).
+//!
+//! The block begins with its *turn*, which says whether the kernel may fill it. This module is the
+//! protocol on that word, for both sides. The kernel trusts it with nothing but the bytes of that
+//! one call.
+
+use core::sync::atomic::{AtomicU32, Ordering::*};
+
+/// Number of bytes before those that are received: the turn, and four that are reserved.
+pub const HEADER_BYTES: usize = 8;
+/// Flag of a result: the call has ended, and this is its last result. The other bits are the number
+/// of bytes.
+pub const ENDED: usize = 1 << 30;
+/// Maximum number of bytes of a block, with its header.
+pub const BLOCK_BYTES_MAX: usize = 16 * 1024;
+
+/// The kernel may fill the block.
+const EMPTY: u32 = 0;
+/// The block is the program's: a result is on its way, or has been taken.
+const FULL: u32 = 1;
+/// The same, and the program calls `resume_read` when it has emptied the block.
+const WANTED: u32 = 2;
+
+/// The program has emptied the block, or makes a new call with it. Returns whether it has to call
+/// `resume_read`, because more has arrived meanwhile.
+#[must_use]
+pub fn empty(turn: &AtomicU32) -> bool {
+    turn.swap(EMPTY, AcqRel) == WANTED
+}
+
+/// Whether the kernel may fill the block.
+#[must_use]
+pub fn is_empty(turn: &AtomicU32) -> bool {
+    turn.load(Acquire) == EMPTY
+}
+
+/// The kernel has filled the block, and delivers a result next.
+pub fn fill(turn: &AtomicU32) {
+    turn.store(FULL, Release);
+}
+
+/// The kernel has more for the block. Returns whether the program asks for it; if not, the block is
+/// empty and the kernel has to fill it.
+#[must_use]
+pub fn want(turn: &AtomicU32) -> bool {
+    turn.compare_exchange(FULL, WANTED, AcqRel, Acquire) != Err(EMPTY)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::collections::HashSet;
+
+    /// What the two sides and the network have done so far. A step of each is one access to what
+    /// they share; `explore` takes them in every order.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    struct World {
+        turn: u32,
+        /// Messages that have not arrived yet.
+        to_come: u32,
+        /// Those that the connection has.
+        waiting: u32,
+        /// Results in the ring.
+        results: u32,
+        /// Those that the program has taken.
+        taken: u32,
+        kernel: Kernel,
+        program: Program,
+        is_registered: bool,
+        is_woken: bool,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    enum Kernel {
+        Asleep,
+        Looks,
+        Registers,
+        Wants,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    enum Program {
+        Waits,
+        Empties,
+        Resumes,
+    }
+
+    impl World {
+        fn with_turn<R>(&mut self, act: impl FnOnce(&AtomicU32) -> R) -> R {
+            let turn = AtomicU32::new(self.turn);
+            let result = act(&turn);
+            self.turn = turn.into_inner();
+            result
+        }
+
+        fn arrive(mut self) -> Option<Self> {
+            self.to_come = self.to_come.checked_sub(1)?;
+            self.waiting += 1;
+            self.is_woken |= core::mem::take(&mut self.is_registered);
+            Some(self)
+        }
+
+        fn kernel(mut self) -> Option<Self> {
+            self.kernel = match self.kernel {
+                Kernel::Asleep => {
+                    core::mem::take(&mut self.is_woken).then_some(())?;
+                    Kernel::Looks
+                }
+                Kernel::Looks => {
+                    if self.waiting > 0 && self.with_turn(is_empty) {
+                        self.waiting -= 1;
+                        self.with_turn(fill);
+                        self.results += 1;
+                        assert_eq!(self.results, 1, "two results under way");
+                    }
+                    Kernel::Registers
+                }
+                Kernel::Registers => {
+                    self.is_registered = true;
+                    if self.waiting > 0 { Kernel::Wants } else { Kernel::Asleep }
+                }
+                Kernel::Wants => {
+                    self.is_woken |= !self.with_turn(want);
+                    Kernel::Asleep
+                }
+            };
+            Some(self)
+        }
+
+        fn program(mut self) -> Option<Self> {
+            self.program = match self.program {
+                Program::Waits => {
+                    self.results = self.results.checked_sub(1)?;
+                    self.taken += 1;
+                    Program::Empties
+                }
+                Program::Empties => {
+                    if self.with_turn(empty) {
+                        Program::Resumes
+                    } else {
+                        Program::Waits
+                    }
+                }
+                Program::Resumes => {
+                    self.is_woken = true;
+                    Program::Waits
+                }
+            };
+            Some(self)
+        }
+    }
+
+    fn explore(world: World, messages: u32, seen: &mut HashSet<World>) {
+        if !seen.insert(world) {
+            return;
+        }
+        let steps = [world.arrive(), world.kernel(), world.program()];
+        if steps.iter().all(Option::is_none) {
+            assert_eq!(world.taken, messages, "stuck: {world:?}");
+        }
+        for next in steps.into_iter().flatten() {
+            explore(next, messages, seen);
+        }
+    }
+
+    #[test]
+    fn everything_that_arrives_is_taken_in_every_order_of_steps() {
+        const MESSAGES: u32 = 6;
+        let world = World {
+            turn: EMPTY,
+            to_come: MESSAGES,
+            waiting: 0,
+            results: 0,
+            taken: 0,
+            kernel: Kernel::Registers,
+            program: Program::Waits,
+            is_registered: false,
+            is_woken: false,
+        };
+        explore(world, MESSAGES, &mut HashSet::new());
+    }
+
+    #[test]
+    fn a_turn_with_any_other_value_is_not_filled() {
+        for value in [FULL, WANTED, 3, u32::MAX] {
+            let turn = AtomicU32::new(value);
+            assert!(!is_empty(&turn) && want(&turn), "{value}");
+        }
+    }
+}

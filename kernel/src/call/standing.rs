@@ -1,0 +1,65 @@
+//! Reads that stand: one call delivers what its connection receives, again and again, into the same
+//! block of the program (decision 51).
+//!
+//! The protocol on the block's first word is `cops_abi::standing`'s. May touch: the socket, and the
+//! program's block, which is pinned.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+use core::sync::atomic::AtomicU32;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::standing::{BLOCK_BYTES_MAX, ENDED, HEADER_BYTES};
+use cops_abi::standing::{fill, is_empty, want};
+
+use crate::fs::{File, Object};
+use crate::mm::PinnedBuffer;
+
+/// A standing read.
+pub struct StandingRead {
+    /// The socket.
+    pub file: Arc<File>,
+    block: PinnedBuffer,
+}
+
+impl StandingRead {
+    /// A standing read of `file` into `block`.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if it is no TCP socket; `EINVAL` if the block is not aligned to its header, has
+    /// no room behind it, or is larger than [`BLOCK_BYTES_MAX`].
+    pub fn new(file: Arc<File>, block: PinnedBuffer) -> Result<Self, Errno> {
+        if !matches!(file.object, Object::Socket(_)) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let has_room = block.len() > HEADER_BYTES && block.len() <= BLOCK_BYTES_MAX;
+        if !has_room || block.first_word().is_none() {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Self { file, block })
+    }
+
+    fn turn(&self) -> &AtomicU32 {
+        self.block.first_word().expect("checked when the call was made")
+    }
+
+    /// Moves what has arrived into the block, if that is empty. `None`: it is not, or nothing has
+    /// arrived. The result is one with which the call ends; without [`ENDED`] it is one after which
+    /// the call stands.
+    pub fn attempt(&self) -> Option<CallResult> {
+        let Object::Socket(socket) = &self.file.object else { return Some(Err(Errno::EOPNOTSUPP)) };
+        if !is_empty(self.turn()) {
+            return None;
+        }
+        let result = socket.attempt_read_behind(&self.block, HEADER_BYTES)?;
+        fill(self.turn());
+        Some(result.map(|count| if count == 0 { 0 } else { count | ENDED }))
+    }
+
+    /// There may be more for the block. Whether the program asks for it; if not, the block is empty
+    /// and the next attempt fills it.
+    pub fn wants_more(&self) -> bool {
+        want(self.turn())
+    }
+}
