@@ -1,5 +1,6 @@
 //! Reads that stand: one call for all that a connection receives. Decision 51.
 
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -10,6 +11,7 @@ use cops::inspect::{self, state};
 use cops::io::{AsFd, Error, Read, Write, pipe};
 use cops::memory::statistics;
 use cops::net::{Incoming, OwnedWriteHalf, TcpStream};
+use cops::sync::Event;
 use cops::task::{self, Priority, yield_now};
 use cops::time::{Duration, Instant, sleep, timeout};
 use cops::{read, write};
@@ -93,11 +95,20 @@ async fn one_call_for_many_messages() -> Outcome {
 async fn more_than_the_block_holds() -> Outcome {
     const MESSAGES: usize = 40;
     let (mut reader, _writer, mut client) = incoming(10).await?;
-    let mut first = [0; 3];
+    let sent = Arc::new(Event::new());
+    let all_sent = sent.clone();
+    // One coroutine, so that it is one call.
     let reading = task::spawn_join(
         async move {
-            let result = reader.read(&mut first).await.map(|count| (count, first));
-            (result, reader)
+            let (mut all, mut part) = (Vec::new(), [0; 4]);
+            let count = reader.read(&mut part).await?;
+            all.extend_from_slice(&part[..count]);
+            all_sent.wait().await;
+            while all.len() < 7 * MESSAGES {
+                let count = reader.read(&mut part).await?;
+                all.extend_from_slice(&part[..count]);
+            }
+            Ok::<_, Error>(all)
         },
         Priority::DEFAULT,
     );
@@ -106,14 +117,8 @@ async fn more_than_the_block_holds() -> Outcome {
         client.write_all(&bytes(7 * message..7 * (message + 1))).await?;
         sleep(Duration::from_micros(200)).await;
     }
-    let (result, mut reader) = soon("the first bytes", reading).await??;
-    let (count, first) = result?;
-    let mut all = first[..count].to_vec();
-    let mut part = [0; 4];
-    while all.len() < 7 * MESSAGES {
-        let count = soon("more bytes", reader.read(&mut part)).await??;
-        all.extend_from_slice(&part[..count]);
-    }
+    sent.set();
+    let all = soon("all bytes", reading).await???;
     check!(all == bytes(0..7 * MESSAGES), "what was read is not what was sent: {all:?}");
     Ok(())
 }
