@@ -3,10 +3,10 @@
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex as PlainMutex};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use cops_executor::sync::*;
 use cops_executor::*;
@@ -68,6 +68,18 @@ fn start(
     let id = executor.spawn(future, at_level(of)).unwrap();
     executor.run_until_stalled(0);
     id
+}
+
+/// As that of the crate; and what follows from it for other coroutines has been done when this
+/// returns. If another test uses the table of contended mutexes at this moment, it does that before
+/// it unlocks the table, so this locks the table once.
+fn set_priority(id: CoroutineId, priority: Priority) -> bool {
+    let changed = cops_executor::set_priority(id, priority);
+    let mutex = Mutex::new(());
+    let _held = mutex.try_lock();
+    let mut waits = pin!(mutex.lock());
+    assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    changed
 }
 
 #[test]

@@ -37,6 +37,7 @@ use super::levels::Links;
 use super::queue::{Link, Node, Queue, node};
 use super::steps;
 use crate::core::CoroutineId;
+use crate::core::atomic::{AtomicU32, Ordering};
 use crate::front::lock::SpinLock;
 
 /// The word of a mutex that is free.
@@ -69,6 +70,8 @@ const LISTS: usize = if cfg!(loom) {
     16
 };
 const _: () = assert!(LISTS.is_power_of_two());
+/// Lists that a word of `Table::postponed` stands for.
+const BITS: usize = u32::BITS as usize;
 
 /// The neighbours in a list of an index.
 #[derive(Clone, Copy)]
@@ -108,9 +111,13 @@ impl Record {
 }
 
 pub(super) struct Table {
+    /// A note at it says that there may be marks in `postponed`.
     lock: SpinLock,
     /// The first of each list.
     lists: UnsafeCell<Lists>,
+    /// A bit for each list of `OWNER` that has waiters to be moved: the priority of their coroutine
+    /// changed while the lock was held.
+    postponed: [AtomicU32; LISTS.div_ceil(BITS)],
 }
 
 struct Lists {
@@ -127,7 +134,11 @@ pub(super) struct Locked<'a>(&'a Table);
 impl Table {
     pub const fn new() -> Table {
         let lists = Lists { hashed: [[ptr::null(); LISTS]; CHANGED], changed: ptr::null() };
-        Table { lock: SpinLock::new(), lists: UnsafeCell::new(lists) }
+        Table {
+            lock: SpinLock::new(),
+            lists: UnsafeCell::new(lists),
+            postponed: [const { AtomicU32::new(0) }; LISTS.div_ceil(BITS)],
+        }
     }
 
     pub fn lock(&self) -> Locked<'_> {
@@ -139,17 +150,31 @@ impl Table {
     pub fn try_lock(&self) -> Option<Locked<'_>> {
         self.lock.try_lock().then(|| Locked(self))
     }
+
+    /// Has the waiters of this coroutine moved by the holder of the lock, before it unlocks. Does
+    /// not wait, and may be called in any context.
+    pub fn postpone(&self, id: CoroutineId) {
+        let list = list_of(id.raw());
+        // Before the note, which releases it.
+        self.postponed[list / BITS].fetch_or(1 << (list % BITS), Ordering::Relaxed);
+        if self.lock.lock_or_note() {
+            // The lock was free by then, so it is held here now.
+            Locked(self).requeue_postponed();
+        }
+    }
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // There are no notes at this lock.
-        let _ = self.0.lock.unlock();
+        // Each turn takes a note.
+        while !self.0.lock.unlock() {
+            self.requeue_postponed();
+        }
     }
 }
 
 /// The list of an index in which a value is.
-const fn list_of(value: u64) -> usize {
+pub(super) const fn list_of(value: u64) -> usize {
     // Fibonacci hashing: addresses and ids differ in their low bits, the product in its high ones.
     (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (LISTS - 1)
 }
@@ -180,9 +205,14 @@ impl Locked<'_> {
     /// The nodes of a list. The one that was returned last may be taken out, and others may be put
     /// in.
     pub fn list(&self, index: usize, value: u64) -> impl Iterator<Item = Link<Record>> {
+        self.list_at(index, list_of(value))
+    }
+
+    /// As `list`, by the number of the list.
+    fn list_at(&self, index: usize, list: usize) -> impl Iterator<Item = Link<Record>> {
         // SAFETY: the table's lock is held; the pointers are to fields of a static, and the index
         // is below its length.
-        let mut next = unsafe { *self.first_of(index, list_of(value)) };
+        let mut next = unsafe { *self.first_of(index, list) };
         ::core::iter::from_fn(move || {
             let here = next;
             if here.is_null() {
@@ -240,11 +270,18 @@ impl Locked<'_> {
             .unwrap_or(ptr::null())
     }
 
-    /// The nodes with which a coroutine waits.
-    pub fn waits_of(&self, id: CoroutineId) -> impl Iterator<Item = Link<Record>> {
-        self.list(OWNER, id.raw()).filter(move |&here| {
-            // SAFETY: the table's lock is held, and `here` is in a list, so it is valid.
-            unsafe { node::owner(here) == Some(id) }
+    /// The nodes in one list of `OWNER`: those with which a coroutine waits are all in the list of
+    /// its id.
+    pub fn waits_in(&self, list: usize) -> impl Iterator<Item = Link<Record>> {
+        self.list_at(OWNER, list)
+    }
+
+    /// The lists that `postpone` has marked, which are marked no more.
+    pub fn take_postponed(&self) -> impl Iterator<Item = usize> {
+        self.0.postponed.iter().enumerate().flat_map(|(word, marks)| {
+            // Relaxed: taking the note has acquired what was marked before it.
+            let marks = marks.swap(0, Ordering::Relaxed);
+            (0..BITS).filter(move |bit| marks >> bit & 1 != 0).map(move |bit| word * BITS + bit)
         })
     }
 

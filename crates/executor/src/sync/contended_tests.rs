@@ -1,10 +1,13 @@
-//! What contention costs, counted in elements of lists that are looked at.
+//! What contention costs, counted in elements of lists that are looked at; and a change of a
+//! priority while the table is in use.
 
-use super::steps;
+use super::{steps, table};
 use crate::core::Priority;
-use crate::sync::{Event, Mutex};
+use crate::sync::{Event, Mutex, MutexGuard, set_priority};
 use crate::{Executor, RunOutcome, current, priority, yield_now};
 use std::boxed::Box;
+use std::future::pending;
+use std::sync::Mutex as PlainMutex;
 use std::vec::Vec;
 
 /// Steps of `mutexes` mutexes that are contended at the same time, each by two coroutines.
@@ -95,4 +98,36 @@ fn steps_of_one_holder(executor: &'static Executor, mutexes: usize) -> u64 {
 fn a_release_does_not_depend_on_how_many_other_mutexes_the_holder_has() {
     // Adding and removing a record pass up to 63 levels, and the elements of a few short lists.
     assert_linear(202, 150, steps_of_one_holder);
+}
+
+#[test]
+fn a_priority_that_changes_while_the_table_is_in_use_counts_at_the_next_hand_over() {
+    static EXECUTOR: Executor = Executor::with_number(205);
+    static MUTEX: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    static GUARD: PlainMutex<Option<MutexGuard<'_, Vec<usize>>>> = PlainMutex::new(None);
+    EXECUTOR.start_on_host(1).unwrap();
+    let holds = async {
+        *GUARD.lock().unwrap() = Some(MUTEX.lock().await);
+        pending().await
+    };
+    let holder = EXECUTOR.spawn(holds, Priority::LEAST_URGENT).unwrap();
+    EXECUTOR.run_until_stalled(0);
+    let spawn = |number| {
+        let waits = async move { MUTEX.lock().await.push(number) };
+        let id = EXECUTOR.spawn(waits, Priority::saturating(20)).unwrap();
+        EXECUTOR.run_until_stalled(0);
+        id
+    };
+    let ids: Vec<_> = (0..4).map(spawn).collect();
+    assert_eq!(priority(holder), Some(Priority::saturating(20)));
+    // The lock is held as by another thread, or by what an interrupt handler has interrupted.
+    let in_use = table().lock();
+    let changed = [(2, 5), (0, 21)].map(|(n, of)| set_priority(ids[n], Priority::saturating(of)));
+    drop(in_use);
+    assert_eq!(changed, [true; 2]);
+    // No coroutine is polled between the changes and the unlock.
+    assert_eq!(priority(holder), Some(Priority::saturating(5)));
+    drop(GUARD.lock().unwrap().take());
+    EXECUTOR.run_until_stalled(0);
+    assert_eq!(*MUTEX.try_lock().unwrap(), [2, 1, 3, 0]);
 }

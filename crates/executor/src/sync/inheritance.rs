@@ -20,7 +20,7 @@
 use ::core::ptr;
 use ::core::task::Waker;
 
-use super::contended::{CONTENDED, FREE, Locked, NO_COROUTINE, Record, table, word_of};
+use super::contended::{CONTENDED, FREE, Locked, NO_COROUTINE, Record, list_of, table, word_of};
 use super::queue::{Link, Place, Queue, node, priority_of};
 use super::waiting::{self, FOR_MUTEXES, FOR_OTHERS};
 use crate::core::atomic::{AtomicU64, Ordering};
@@ -31,8 +31,9 @@ use crate::front::registry;
 /// be called wherever [`wake_up`](crate::wake_up) may. False if the coroutine has exited.
 ///
 /// One that waits in a queue of [`sync`](crate::sync) comes to stand at the end of its new level
-/// there; it may be polled for that. (While one waits for a mutex, this takes time in the number of
-/// mutexes that are contended.)
+/// there; if it waits for anything but a mutex, it is polled for that. (While one waits for a
+/// mutex, this takes time in the number of mutexes that are contended.) The new priority counts in
+/// each hand-over that begins after this has returned.
 ///
 /// ```
 /// # use cops_executor::{Executor, Priority, priority, set_priority};
@@ -52,27 +53,25 @@ pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
 
 /// To be called after `set_priority`, in any context.
 ///
-/// A waiter for a mutex is moved at once, and the urgency of the holder changes too; unless the
-/// table is in use at this moment, as it may be in what an interrupt handler has interrupted: then
-/// the waiter is woken and does it itself. A waiter for something else is woken too, because it may
-/// be the first now.
+/// A waiter for a mutex is moved at once, and the urgency of the holder changes too. If the table
+/// is in use at this moment, by another thread or by what an interrupt handler has interrupted,
+/// the user of the table does that before it unlocks the table: so it is done before the next
+/// mutex is handed over. To wake the waiter, so that it moves itself, is not enough: a mutex may be
+/// handed over before the waiter is polled. A waiter for something else is woken, because it may be
+/// the first now.
 fn priority_changed(id: CoroutineId) {
     if FOR_OTHERS.may_contain(id) {
         waiting::note_change();
         registry::wake_up(id);
     }
-    if FOR_MUTEXES.may_contain(id) && !try_requeue(id) {
-        registry::wake_up(id);
+    if FOR_MUTEXES.may_contain(id) {
+        if let Some(table) = table().try_lock() {
+            table.requeue_waits_of(id);
+            table.propagate();
+        } else {
+            table().postpone(id);
+        }
     }
-}
-
-/// Moves a coroutine in `FOR_MUTEXES` after a change of its priority. False if the table is in use;
-/// it does not wait.
-fn try_requeue(id: CoroutineId) -> bool {
-    let Some(table) = table().try_lock() else { return false };
-    table.requeue_waits_of(id);
-    table.propagate();
-    true
 }
 
 /// What `contend` has come to.
@@ -254,7 +253,21 @@ impl Locked<'_> {
     /// After a change of a coroutine's priority, moves it in all queues where it waits, and marks
     /// those.
     fn requeue_waits_of(&self, id: CoroutineId) {
-        for here in self.waits_of(id) {
+        self.requeue_waits_in(list_of(id.raw()));
+    }
+
+    /// Does what `postpone` has left to the holder of the lock.
+    pub fn requeue_postponed(&self) {
+        for list in self.take_postponed() {
+            self.requeue_waits_in(list);
+        }
+        self.propagate();
+    }
+
+    /// As `requeue_waits_of`, for all coroutines in a list of the index `OWNER`. Where no priority
+    /// has changed, it changes nothing.
+    fn requeue_waits_in(&self, list: usize) {
+        for here in self.waits_in(list) {
             // SAFETY: what is entered as waiting is linked in the queue of its mutex.
             unsafe { self.requeue(here) };
         }

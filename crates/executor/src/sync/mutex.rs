@@ -34,8 +34,9 @@ use crate::front::registry::current;
 /// priority, so that nothing in between delays the urgent one for longer than the lock is held. If
 /// the holder itself waits for another mutex, the holder of that one is raised too, and so on. On
 /// unlocking it keeps what it inherits by other mutexes that it holds. When a waiter gives up or
-/// changes its priority, this is undone or adjusted at once. `set_priority` on a holder that is
-/// raised changes what it goes back to.
+/// changes its priority, this is undone or adjusted at once; or, if another thread is changing the
+/// waiters of some mutex at this moment, as soon as it has done that. `set_priority` on a holder
+/// that is raised changes what it goes back to.
 ///
 /// Unlocking gives the mutex to the most urgent waiter, and among those to the one that came first.
 ///
