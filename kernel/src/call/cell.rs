@@ -102,8 +102,11 @@ impl Call {
         let waiter = Waiter { number: cell.number(), coroutine, priority: self.priority };
         match (self.operation.insert_waiter(&self.process, waiter), &self.operation) {
             (Ok(true), Operation::Standing(read)) => {
-                // One result in a portion: the next one is for the next.
-                if !read.wants_more() {
+                if read.wants_more() {
+                    // The program asks. What has arrived may be for another read until then.
+                    self.operation.remove_waiter(&self.process, cell, true);
+                } else {
+                    // One result in a portion: the next one is for the next.
                     cops_executor::wake_up(coroutine);
                 }
                 None
