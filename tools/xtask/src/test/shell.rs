@@ -147,9 +147,11 @@ const SESSIONS: [Described; 14] = [
             // A program in the background that reads is stopped until it is in the foreground.
             Type("copy &\n"),
             See("[1] 3\n"),
-            Type("wait; echo not for copy\n"),
-            See("\nnot for copy\n"),
+            // Reported before the next prompt, be that before or after this command.
+            Type("wait\n"),
             See("[1] stopped: copy\n$ "),
+            Type("echo not for copy\n"),
+            See("\nnot for copy\n"),
             Type("jobs\n"),
             See("[1] 3 copy (stopped)\n$ "),
             Type("fg\n"),
