@@ -123,9 +123,7 @@ impl Call {
             (Err(error), _) => Some(self.operation.done().ok_or(error.into())),
         }
     }
-}
 
-impl Call {
     /// Delivers what an attempt of a standing read has moved. Returns the result of the call if
     /// that ends: with an error, at the end of the stream, or because the ring has no room.
     fn deliver_and_stand(&self, moved: CallResult) -> Option<CallResult> {
