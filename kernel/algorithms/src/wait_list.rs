@@ -15,8 +15,8 @@
 //! | state | meaning | left by |
 //! | --- | --- | --- |
 //! | idle | in no list | [`WaitList::insert`] |
-//! | queued | in the list | [`WaitList::wake_one`], [`WaitList::wake_all`], [`WaitList::remove`] |
-//! | woken alone | removed by `wake_one`; has not checked the condition yet | `insert`, `remove` |
+//! | queued | in the list | `wake_one`, `wake_all`, [`WaitList::found`], [`WaitList::remove`] |
+//! | woken alone | removed by `wake_one` or `found`; has the baton | `insert`, `remove` |
 //! | woken in a round | removed by `wake_all`; has not checked the condition yet | `insert`, `remove` |
 //!
 //! An event wakes *one* waiter. A woken waiter holds the baton until one of these happens:
@@ -29,6 +29,11 @@
 //! So this invariant holds: *if the condition is true and a waiter is queued, then some waiter
 //! holds the baton* (or an event is about to wake one). No wake is lost, and an event costs one
 //! poll more than there are waiters that can use it.
+//!
+//! Some conditions become true without an event: a source that announces one event for each
+//! registration announces none between an event and the next registration. The waiter that
+//! registers is queued already, checks, and finds the condition true. It takes the baton itself
+//! with [`WaitList::found`] before it is removed.
 //!
 //! If the waiters of a list wait for different conditions (the ends of different children), each of
 //! them must check its own. `wake_all` begins a *round*: every waiter inserted before it is
@@ -173,6 +178,14 @@ impl WaitList {
             WOKEN_ALONE if may_be_ready => self.wake_one(nodes),
             WOKEN_IN_ROUND => self.next_of_round(nodes),
             _ => None,
+        }
+    }
+
+    /// Waiter `number` has found the condition true. If it is queued, it leaves the list with the
+    /// baton, as if it had been woken.
+    pub fn found(&mut self, nodes: &impl Nodes, number: u32) {
+        if nodes.node(number).state.load(Relaxed) == QUEUED {
+            self.take(nodes, number, WOKEN_ALONE);
         }
     }
 

@@ -37,6 +37,7 @@ enum Step {
     One,
     All,
     Pass { number: u32 },
+    Found { number: u32 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -47,6 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::One),
         1 => Just(Step::All),
         1 => number().prop_map(|number| Step::Pass { number }),
+        1 => number().prop_map(|number| Step::Found { number }),
     ]
 }
 
@@ -116,6 +118,11 @@ impl Model {
                     false => self.take(self.first(), false),
                 }
             }
+            Step::Found { number } => {
+                let at = self.queued.iter().position(|&(_, queued, _)| queued == number);
+                self.take(at, false);
+                None
+            }
         }
     }
 }
@@ -130,7 +137,7 @@ proptest! {
             // and rounds do not mix.
             let step = match step {
                 Step::All if alone => Step::One,
-                Step::One if !alone => Step::All,
+                Step::One | Step::Found { .. } if !alone => Step::All,
                 step => step,
             };
             let woken = match step {
@@ -139,6 +146,10 @@ proptest! {
                 Step::One => list.wake_one(&nodes),
                 Step::All => list.wake_all(&nodes),
                 Step::Pass { number } => list.pass_on(&nodes, number),
+                Step::Found { number } => {
+                    list.found(&nodes, number);
+                    None
+                }
             };
             prop_assert_eq!(woken, model.apply(step), "{:?}", step);
             prop_assert_eq!(list.is_empty(), model.queued.is_empty());
@@ -190,10 +201,15 @@ fn a_wake_takes_the_same_number_of_steps_however_many_wait() {
 
 // ---- every interleaving -------------------------------------------------------------------
 
-/// A pipe with three readers, two of which can be cancelled, and a writer that writes byte after
-/// byte and then closes. A state contains everything that the next step depends on.
+/// A pipe or a socket with three readers, two of which can be cancelled, and a writer that writes
+/// byte after byte and then closes. A state contains everything that the next step depends on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct World {
+    /// Whether an event is announced: for a socket only once after each registration.
+    is_registered: bool,
+    is_socket: bool,
+    /// The last reader leaves what it finds to the others: its buffer is full.
+    last_takes_nothing: bool,
     bytes: u8,
     to_write: u8,
     closed: bool,
@@ -206,6 +222,10 @@ struct World {
 enum Reader {
     /// Has found the condition false and is about to be inserted.
     ToInsert,
+    /// Is in the list and is about to register; then it checks, and once more if it was woken.
+    ToRegister {
+        awake: bool,
+    },
     /// Is in the list and is about to check again.
     ToLook,
     /// Waits to be woken.
@@ -222,6 +242,7 @@ enum Reader {
 enum Call {
     Insert(u32),
     Remove(u32, bool),
+    Found(u32),
     One,
 }
 
@@ -235,6 +256,10 @@ fn replay(history: &[Call]) -> Option<u64> {
                 list.insert(&nodes, number, priority((number % 2) as u8), number.into())
             }
             Call::Remove(number, ready) => list.remove(&nodes, number, ready),
+            Call::Found(number) => {
+                list.found(&nodes, number);
+                None
+            }
             Call::One => list.wake_one(&nodes),
         };
     }
@@ -249,8 +274,17 @@ impl World {
             match *reader {
                 // A wake of a running coroutine makes it check once more.
                 Reader::Asleep | Reader::ToLook => *reader = Reader::Awake,
+                Reader::ToRegister { .. } => *reader = Reader::ToRegister { awake: true },
                 _ => {}
             }
+        }
+    }
+
+    /// The writer has changed something.
+    fn announce(&mut self) {
+        if self.is_registered {
+            self.is_registered = !self.is_socket;
+            self.call(Call::One);
         }
     }
 
@@ -263,7 +297,9 @@ impl World {
         if !self.is_ready() {
             return false;
         }
-        self.bytes = self.bytes.saturating_sub(1);
+        if !(self.last_takes_nothing && number + 1 == self.readers.len()) {
+            self.bytes = self.bytes.saturating_sub(1);
+        }
         self.readers[number] = Reader::Took;
         true
     }
@@ -279,30 +315,37 @@ impl World {
             add(&|world| {
                 world.to_write -= 1;
                 world.bytes += 1;
-                world.call(Call::One);
+                world.announce();
             });
         } else if !self.closed {
             add(&|world| {
                 world.closed = true;
-                world.call(Call::One);
+                world.announce();
             });
         }
         for number in 0..self.readers.len() {
             let id = number as u32;
             match self.readers[number] {
                 Reader::ToInsert => add(&|world| {
-                    world.readers[number] = Reader::ToLook;
+                    world.readers[number] = Reader::ToRegister { awake: false };
                     world.call(Call::Insert(id));
+                }),
+                Reader::ToRegister { awake } => add(&|world| {
+                    world.readers[number] = if awake { Reader::Awake } else { Reader::ToLook };
+                    world.is_registered = true;
                 }),
                 Reader::ToLook | Reader::Awake => add(&|world| {
                     let awake = world.readers[number] == Reader::Awake;
-                    if !world.look(number) {
+                    if world.look(number) {
+                        world.call(Call::Found(id));
+                    } else {
                         world.readers[number] =
                             if awake { Reader::ToInsert } else { Reader::Asleep };
                     }
                 }),
                 Reader::Took => add(&|world| {
-                    let ready = world.is_ready();
+                    // To ask a socket costs as much as an attempt.
+                    let ready = world.is_socket || world.is_ready();
                     world.readers[number] = Reader::Done;
                     world.call(Call::Remove(id, ready));
                 }),
@@ -323,8 +366,17 @@ impl World {
 
 #[test]
 fn no_interleaving_of_reads_writes_and_cancels_loses_a_wake() {
+    for (is_socket, last_takes_nothing) in [(false, false), (true, false), (true, true)] {
+        explore(is_socket, last_takes_nothing);
+    }
+}
+
+fn explore(is_socket: bool, last_takes_nothing: bool) {
     let mut seen = HashSet::new();
     let mut todo = vec![World {
+        is_registered: !is_socket,
+        is_socket,
+        last_takes_nothing,
         bytes: 0,
         to_write: 2,
         closed: false,
@@ -335,9 +387,8 @@ fn no_interleaving_of_reads_writes_and_cancels_loses_a_wake() {
     while let Some(world) = todo.pop() {
         let next = world.successors();
         let is_any = |which: &dyn Fn(&Reader) -> bool| world.readers.iter().any(which);
-        let continues = is_any(&|reader| {
-            matches!(reader, Reader::ToInsert | Reader::ToLook | Reader::Awake | Reader::Took)
-        });
+        let continues =
+            is_any(&|reader| !matches!(reader, Reader::Asleep | Reader::Done | Reader::Cancelled));
         let is_lost = world.is_ready() && !continues && is_any(&|reader| *reader == Reader::Asleep);
         assert!(!is_lost, "a reader sleeps although there is something to read: {world:?}");
         if next.is_empty() {

@@ -104,6 +104,7 @@ impl Call {
             (Ok(true), Operation::Standing(read)) => {
                 if read.wants_more() {
                     // The program asks. What has arrived may be for another read until then.
+                    self.operation.found(cell);
                     self.operation.remove_waiter(&self.process, cell, true);
                 } else {
                     // One result in a portion: the next one is for the next.
@@ -113,7 +114,9 @@ impl Call {
             }
             (Ok(true), _) => {
                 let result = self.operation.attempt(&self.process);
-                if result.is_none() && self.operation.waits_for_another_event() {
+                if result.is_some() {
+                    self.operation.found(cell);
+                } else if self.operation.waits_for_another_event() {
                     // The next poll registers for it.
                     cops_executor::wake_up(coroutine);
                 }

@@ -292,6 +292,7 @@ impl LongTransfer {
         let Some(result) = part.operation.attempt(process) else { return Ok(None) };
         let (bytes, behind) = (part.bytes, part.behind);
         if let Some(Part { mut operation, registered: Some(cell), .. }) = self.part.take() {
+            operation.found(cell);
             operation.remove_waiter(process, cell, result.is_err());
         }
         let count = result?;

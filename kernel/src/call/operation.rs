@@ -310,6 +310,17 @@ impl Operation {
         }
     }
 
+    /// The attempt after [`Self::insert_waiter`] has found what the call in `cell` waits for. The
+    /// next waiter learns of the rest when this one is removed.
+    pub fn found(&self, cell: CellIndex) {
+        if let Operation::Limited(limited) = self {
+            return limited.operation().found(cell);
+        }
+        if let Some((file, waiting)) = self.file() {
+            file.found(waiting, cell.number());
+        }
+    }
+
     /// The operation has ended: the call in `cell` does not wait any more. `must_pass_on`: it
     /// failed or was cancelled, so the event that it was woken for is passed on to another waiter.
     pub fn remove_waiter(&mut self, process: &Process, cell: CellIndex, must_pass_on: bool) {

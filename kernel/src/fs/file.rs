@@ -396,6 +396,14 @@ impl File {
         }
     }
 
+    /// The waiter with this number has found by itself what it waits for in this direction: no
+    /// event has woken it, so none would wake the next one for what it leaves.
+    pub fn found(&self, waiting: Waiting, waiter: u32) {
+        if let Some((queue, _)) = self.queue(waiting) {
+            queue.found(waiter);
+        }
+    }
+
     /// The waiter with this number stops waiting for this direction. `must_pass_on`: it has not
     /// used the event that it was woken for.
     pub fn remove_waiter(&self, waiting: Waiting, waiter: u32, must_pass_on: bool) {

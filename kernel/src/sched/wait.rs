@@ -84,6 +84,12 @@ impl WaitQueue {
         wake(next);
     }
 
+    /// The waiter with this number has found what it waits for by itself. When it is removed, it
+    /// passes that on as if it had been woken.
+    pub fn found(&self, waiter: u32) {
+        self.list.lock().waiters.found(&Cells, waiter);
+    }
+
     /// The waiter with this number stops waiting. `may_be_ready`: another one may succeed.
     pub fn remove(&self, waiter: u32, may_be_ready: bool) {
         let next = self.list.lock().waiters.remove(&Cells, waiter, may_be_ready);
