@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::debian::{Archive, RELEASE, first_line};
+use crate::debian::{Archive, gist};
 use crate::error::{Because, Failure, Outcome};
 use crate::terminal::{Progress, Step};
 use crate::workspace::Workspace;
@@ -30,12 +30,13 @@ pub fn ensure(workspace: &Workspace, progress: Progress) -> Outcome<PathBuf> {
         return Ok(program);
     }
     let folder = folder(workspace);
-    let mut step = Step::begin(progress, format!("fetching {PACKAGE} of Debian {RELEASE}"));
+    let mut step = Step::begin(progress, format!("fetching {PACKAGE} of Debian"));
     let archive = Archive::open(&folder, &mut step)?;
     let unpacked = archive.unpack(PACKAGE, &mut step)?;
-    let candidates = PATHS.map(|path| unpacked.root.join(path));
+    let candidates = PATHS.map(|path| unpacked.join(path));
     let found = candidates.iter().find(|path| path.is_file()).ok_or_else(|| {
-        Failure::new(format!("{} does not contain {}", unpacked.package.display(), PATHS[0]))
+        let release = archive.release();
+        Failure::new(format!("{PACKAGE} of Debian {release} does not contain {}", PATHS[0]))
     })?;
     let program = folder.join("busybox");
     // Renamed last: the program is there if everything succeeded.
@@ -56,7 +57,7 @@ pub fn for_shell(workspace: &Workspace) -> Option<PathBuf> {
     match ensure(workspace, Progress::Transient) {
         Ok(program) => Some(program),
         Err(error) => {
-            eprintln!("cops: the shell has no busybox: {}", first_line(&error));
+            eprintln!("cops: the shell has no busybox: {}", gist(&error));
             eprintln!("cops: to try again, remove {}", mark.display());
             let _ = std::fs::write(&mark, error.to_string());
             None

@@ -1,7 +1,9 @@
-//! Packages of Debian 13 for riscv64: fetched with apt, from the mirror that this system uses.
+//! Packages of Debian for riscv64: fetched with apt, from the mirror that this system uses.
 //!
-//! A private apt directory in the target folder has one source, Debian 13 for riscv64, so nothing
-//! on the system changes. apt checks signature and hash, and has the system's proxies and keys.
+//! A private apt directory in the target folder has one source, a release of Debian for riscv64, so
+//! nothing on the system changes. apt checks signature and hash, and has the system's proxies and
+//! keys. A mirror that is being updated has lists that do not match their signature, sometimes for
+//! days, and seldom for two releases at once: so the next release is tried.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,8 +12,8 @@ use crate::error::{Because, Failure, Outcome};
 use crate::process::{capture, run_step};
 use crate::terminal::Step;
 
-/// The first release of Debian for riscv64.
-pub const RELEASE: &str = "trixie";
+/// The releases of Debian for riscv64 in the order in which they are tried, the oldest first.
+const RELEASES: [&str; 2] = ["trixie", "forky"];
 /// The keys of Debian's archive.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -20,51 +22,72 @@ const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 pub struct Archive {
     folder: PathBuf,
     apt: Apt,
-}
-
-/// A package, unpacked.
-#[derive(Debug)]
-pub struct Unpacked {
-    /// The file that was fetched.
-    pub package: PathBuf,
-    /// Contains the package's files.
-    pub root: PathBuf,
+    release: &'static str,
 }
 
 impl Archive {
-    /// Fetches the lists. Removes the contents of `folder`, which are those of an interrupted
-    /// attempt.
+    /// Fetches the lists of the first release of which they are whole. Removes the contents of
+    /// `folder`, which are those of an interrupted attempt.
     ///
     /// # Errors
-    /// If this is not Debian, or the mirror cannot be reached.
+    /// If this is not Debian, or the mirror cannot be reached: what is wrong with the first
+    /// release.
     pub fn open(folder: &Path, step: &mut Step) -> Outcome<Self> {
+        let mirror = mirror()?;
+        let mut first_failure = None;
+        for release in RELEASES {
+            match Self::open_release(folder, &mirror, release, step) {
+                Ok(archive) => return Ok(archive),
+                Err(failure) => {
+                    first_failure.get_or_insert(failure);
+                }
+            }
+        }
+        Err(first_failure.unwrap_or_else(|| Failure::new("there is no release to try")))
+    }
+
+    fn open_release(
+        folder: &Path,
+        mirror: &str,
+        release: &'static str,
+        step: &mut Step,
+    ) -> Outcome<Self> {
         let _ = std::fs::remove_dir_all(folder);
         for part in ["apt/lists/partial", "apt/cache/archives/partial", "package"] {
             std::fs::create_dir_all(folder.join(part))
                 .because(|| format!("cannot make {}", folder.display()))?;
         }
-        let apt = Apt::new(&folder.join("apt"))?;
+        let apt = Apt::new(&folder.join("apt"), mirror, release)?;
         run_step(&mut apt.get(&["update", "-q"]), step)?;
-        Ok(Self { folder: folder.to_owned(), apt })
+        Ok(Self { folder: folder.to_owned(), apt, release })
     }
 
-    /// The first package with this prefix on which `package` depends.
-    pub fn dependency(&self, package: &str, prefix: &str, step: &mut Step) -> Outcome<String> {
+    /// The first package with this prefix on which `package` depends, if there is one.
+    pub fn dependency(
+        &self,
+        package: &str,
+        prefix: &str,
+        step: &mut Step,
+    ) -> Outcome<Option<String>> {
         let listed = run_step(&mut self.apt.cache(&["depends", package]), step)?;
-        dependency_of(&listed.stdout, prefix).ok_or_else(|| {
-            Failure::new(format!("{package} of Debian {RELEASE} depends on no {prefix}*"))
-        })
+        Ok(dependency_of(&listed.stdout, prefix))
     }
 
-    /// Fetches and unpacks a package. One archive fetches one package.
-    pub fn unpack(&self, package: &str, step: &mut Step) -> Outcome<Unpacked> {
+    /// The release of which the packages are.
+    pub fn release(&self) -> &str {
+        self.release
+    }
+
+    /// Fetches and unpacks a package. Returns the folder with the files of all that were unpacked.
+    pub fn unpack(&self, package: &str, step: &mut Step) -> Outcome<PathBuf> {
         let mut download = self.apt.get(&["download", "-q", package]);
         run_step(download.current_dir(&self.folder), step)?;
-        let package = downloaded(&self.folder)?;
+        let fetched = downloaded(&self.folder)?;
         let root = self.folder.join("package");
         let mut unpack = Command::new("dpkg-deb");
-        run_step(unpack.arg("-x").arg(&package).arg(&root), step)?;
-        Ok(Unpacked { package, root })
+        run_step(unpack.arg("-x").arg(&fetched).arg(&root), step)?;
+        let _ = std::fs::remove_file(fetched);
+        Ok(root)
     }
 
     /// Removes the lists and the unpacked files.
@@ -75,9 +98,14 @@ impl Archive {
     }
 }
 
-/// The first line of an error.
-pub fn first_line(error: &Failure) -> String {
-    error.to_string().lines().next().unwrap_or_default().to_owned()
+/// The line of an error that says most: apt's first error behind its progress, or the first one.
+pub fn gist(error: &Failure) -> String {
+    gist_of(&error.to_string()).to_owned()
+}
+
+fn gist_of(text: &str) -> &str {
+    let error = text.lines().find(|line| line.starts_with("E: "));
+    error.or(text.lines().next()).unwrap_or_default()
 }
 
 /// A private apt directory.
@@ -87,12 +115,12 @@ struct Apt {
 }
 
 impl Apt {
-    fn new(folder: &Path) -> Outcome<Self> {
+    fn new(folder: &Path, mirror: &str, release: &str) -> Outcome<Self> {
         let sources = folder.join("sources.list");
         let shown = folder.display();
         let key =
             if Path::new(KEYS).exists() { format!(" signed-by={KEYS}") } else { String::new() };
-        let source = format!("deb [arch=riscv64{key}] {} {RELEASE} main\n", mirror()?);
+        let source = format!("deb [arch=riscv64{key}] {mirror} {release} main\n");
         std::fs::write(&sources, source)
             .because(|| format!("cannot write {}", sources.display()))?;
         let options = [
@@ -203,6 +231,13 @@ mod tests {
         assert_eq!(mirror_of(targets, "bookworm").as_deref(), Some("http://c/debian/"));
         assert_eq!(mirror_of(targets, "sid"), None);
         assert_eq!(mirror_of("stable main x\n", "bookworm").as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn the_gist_is_the_first_error_of_apt() {
+        assert_eq!(gist_of("Get:1 x\nE: y\nE: z"), "E: y");
+        assert_eq!(gist_of("cannot start apt-get\nmore"), "cannot start apt-get");
+        assert_eq!(gist_of(""), "");
     }
 
     #[test]

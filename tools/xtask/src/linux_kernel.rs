@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::debian::{Archive, RELEASE};
+use crate::debian::Archive;
 use crate::error::{Because, Failure, Outcome};
 use crate::repository::files_below;
 use crate::terminal::{Progress, Step};
@@ -14,8 +14,14 @@ use crate::workspace::Workspace;
 /// Depends on the package of the current version.
 const PACKAGE: &str = "linux-image-riscv64";
 const PREFIX: &str = "linux-image-";
-/// How the name of the kernel's file begins, before its version.
+/// The packages into which later releases divide that one.
+const PARTS: [&str; 2] = ["linux-binary-", "linux-modules-"];
+/// How the name of the kernel's file in `boot` begins, before its version.
 const FILE: &str = "vmlinux-";
+/// Its name in later releases, in the folder of the version's modules.
+const FILE_WITH_MODULES: &str = "vmlinuz";
+/// Where the folders with the modules of a version are.
+const MODULE_FOLDERS: [&str; 2] = ["usr/lib/modules", "lib/modules"];
 /// The modules for a disk with ext4, besides those that these name as their dependencies: ext4
 /// finds its checksum by the name of an algorithm.
 const MODULES: [&str; 4] = ["virtio_mmio", "virtio_blk", "crc32c_generic", "ext4"];
@@ -50,15 +56,23 @@ pub fn ensure(workspace: &Workspace, progress: Progress) -> Outcome<LinuxKernel>
         return Ok(kernel);
     }
     // Its modules, few of which are used, are most of the package.
-    let name = format!("fetching Linux of Debian {RELEASE} for riscv64 (over 100 MB)");
+    let name = "fetching Linux of Debian for riscv64 (over 100 MB)";
     let mut step = Step::begin(progress, name);
     let archive = Archive::open(&folder, &mut step)?;
-    let package = archive.dependency(PACKAGE, PREFIX, &mut step)?;
-    let unpacked = archive.unpack(&package, &mut step)?;
-    let (file, version) = kernel_in(&unpacked.root.join("boot"))?;
+    let package = archive.dependency(PACKAGE, PREFIX, &mut step)?.ok_or_else(|| {
+        let release = archive.release();
+        Failure::new(format!("{PACKAGE} of Debian {release} depends on no {PREFIX}*"))
+    })?;
+    let root = archive.unpack(&package, &mut step)?;
+    for prefix in PARTS {
+        if let Some(part) = archive.dependency(&package, prefix, &mut step)? {
+            archive.unpack(&part, &mut step)?;
+        }
+    }
+    let (file, version) = kernel_in(&root)?;
     let write = |name: &str| format!("cannot write {}", folder.join(name).display());
     std::fs::write(folder.join("version"), &version).because(|| write("version"))?;
-    let modules = modules_of(&unpacked.root, &version)?;
+    let modules = modules_of(&root, &version)?;
     std::fs::create_dir_all(folder.join("modules")).because(|| write("modules"))?;
     for (index, (name, contents)) in modules.iter().enumerate() {
         let name = format!("modules/{index:02}-{name}.ko");
@@ -67,7 +81,6 @@ pub fn ensure(workspace: &Workspace, progress: Progress) -> Outcome<LinuxKernel>
     let image = folder.join("Image");
     // Renamed last: the kernel is there if everything succeeded.
     std::fs::rename(&file, &image).because(|| write("Image"))?;
-    let _ = std::fs::remove_file(&unpacked.package);
     archive.close();
     step.done();
     found(&folder).ok_or_else(|| Failure::new(format!("{} is incomplete", folder.display())))
@@ -76,7 +89,7 @@ pub fn ensure(workspace: &Workspace, progress: Progress) -> Outcome<LinuxKernel>
 /// Names and contents of [`MODULES`] and their dependencies in the files of the package, each
 /// behind its dependencies.
 fn modules_of(package: &Path, version: &str) -> Outcome<Vec<(String, Vec<u8>)>> {
-    let places = ["usr/lib/modules", "lib/modules"].map(|place| package.join(place).join(version));
+    let places = MODULE_FOLDERS.map(|place| package.join(place).join(version));
     let place = places.iter().find(|place| place.is_dir()).ok_or_else(|| {
         Failure::new(format!("the package of Linux {version} contains no modules"))
     })?;
@@ -140,15 +153,27 @@ fn dependencies(module: &[u8]) -> Vec<String> {
     names.map(|name| String::from_utf8_lossy(name).replace('-', "_")).collect()
 }
 
-/// The kernel's file in the folder `boot` of a package, and its version.
-fn kernel_in(boot: &Path) -> Outcome<(PathBuf, String)> {
-    let entries = std::fs::read_dir(boot).because(|| format!("cannot read {}", boot.display()))?;
-    for entry in entries.flatten() {
-        if let Some(version) = entry.file_name().to_string_lossy().strip_prefix(FILE) {
-            return Ok((entry.path(), version.to_owned()));
+/// The kernel's file among the files of its packages, and its version.
+fn kernel_in(root: &Path) -> Outcome<(PathBuf, String)> {
+    let names = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
+    };
+    let boot = root.join("boot");
+    for name in names(&boot) {
+        if let Some(version) = name.strip_prefix(FILE) {
+            return Ok((boot.join(&name), version.to_owned()));
         }
     }
-    Err(Failure::new(format!("{} contains no {FILE}*", boot.display())))
+    for folder in MODULE_FOLDERS.map(|folder| root.join(folder)) {
+        for version in names(&folder) {
+            let file = folder.join(&version).join(FILE_WITH_MODULES);
+            if file.is_file() {
+                return Ok((file, version));
+            }
+        }
+    }
+    Err(Failure::new(format!("{} contains no kernel", root.display())))
 }
 
 #[cfg(test)]
@@ -157,14 +182,19 @@ mod tests {
 
     #[test]
     fn the_kernel_is_found_with_its_version() {
-        let boot = std::env::temp_dir().join(format!("xtask-kernel-{}", std::process::id()));
-        std::fs::create_dir_all(&boot).unwrap();
-        assert!(kernel_in(&boot).is_err());
+        let root = std::env::temp_dir().join(format!("xtask-kernel-{}", std::process::id()));
+        let (boot, modules) = (root.join("boot"), root.join("usr/lib/modules/7.2"));
+        for folder in [&boot, &modules] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        assert!(kernel_in(&root).is_err());
+        std::fs::write(modules.join("vmlinuz"), "").unwrap();
+        assert_eq!(kernel_in(&root).unwrap(), (modules.join("vmlinuz"), "7.2".to_owned()));
         for name in ["System.map-6.1", "config-6.1", "vmlinux-6.1"] {
             std::fs::write(boot.join(name), "").unwrap();
         }
-        assert_eq!(kernel_in(&boot).unwrap(), (boot.join("vmlinux-6.1"), "6.1".to_owned()));
-        std::fs::remove_dir_all(boot).unwrap();
+        assert_eq!(kernel_in(&root).unwrap(), (boot.join("vmlinux-6.1"), "6.1".to_owned()));
+        std::fs::remove_dir_all(root).unwrap();
     }
 
     #[test]

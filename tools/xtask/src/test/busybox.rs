@@ -10,7 +10,7 @@ use super::exec::{cops_exec_within, status};
 use super::{Case, Context};
 use crate::build::{Program, read};
 use crate::busybox;
-use crate::debian::first_line;
+use crate::debian::gist;
 use crate::error::{Because, Outcome};
 use crate::packages;
 use crate::process::{Captured, capture};
@@ -112,7 +112,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let program = match busybox::ensure(context.workspace, Progress::Lines) {
         Ok(program) => program,
         Err(error) => {
-            context.note(format!("busybox is skipped: {}", first_line(&error)));
+            context.note(format!("busybox is skipped: {}", gist(&error)));
             return Ok(Vec::new());
         }
     };
