@@ -91,7 +91,7 @@ impl Load {
 }
 
 /// The built client.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Client {
     program: PathBuf,
 }
