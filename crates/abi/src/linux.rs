@@ -119,8 +119,6 @@ numbers! {
     SYSINFO = 179;
     /// `socketpair(AF_UNIX, SOCK_STREAM, 0, *mut [i32; 2])`.
     SOCKETPAIR = 199;
-    /// `setsockopt(fd, level, name, *const value, length)`.
-    SETSOCKOPT = 208;
     /// `getsockopt(fd, level, name, *mut value, *mut u32 length)`.
     GETSOCKOPT = 209;
     /// `sendmsg(fd, *const msghdr, flags) -> bytes`. Can wait.

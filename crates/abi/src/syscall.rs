@@ -169,6 +169,8 @@ numbers! {
     SENDTO = 206;
     /// `recvfrom(fd, buffer, length, flags, *mut sockaddr or 0, *mut u32 or 0) -> bytes`. Can wait.
     RECVFROM = 207;
+    /// `setsockopt(fd, level, name, *const value, length)`: see [`crate::linux::socket_option`].
+    SETSOCKOPT = 208;
     /// `shutdown(fd, how: 0 read, 1 write, 2 both)`.
     SHUTDOWN = 210;
     /// `munmap(address, length)`.
@@ -248,6 +250,9 @@ numbers! {
     /// `set_thread_priority(thread id or 0, level)`: sets the level of a thread of the caller's
     /// process; 0 is the caller. `EINVAL` for the caller if it is a worker.
     COPS_SET_THREAD_PRIORITY = 4115;
+    /// `set_kernel_model(model)`: chooses the kernel's half of this process's reads and writes of
+    /// TCP connections which have to wait: a [`kernel_model`].
+    COPS_SET_KERNEL_MODEL = 4116;
 
     /// `inspect(kind, from, *mut records, bytes) -> bytes`: reads the state of harts, processes,
     /// virtual CPUs and coroutines as records: see [`crate::inspect`].
@@ -534,6 +539,19 @@ pub mod signal {
     pub const SIGTTIN: u8 = 21;
     /// A process in the background writes or sets the terminal.
     pub const SIGTTOU: u8 = 22;
+}
+
+/// What waits in the kernel for a process's calls (decision 56): for reads and writes of TCP
+/// connections, in native programs.
+pub mod kernel_model {
+    /// A kernel coroutine; the default.
+    pub const COROUTINES: u8 = 0;
+    /// The calling thread sleeps and is woken. Calls of coroutines are as usual.
+    pub const THREADS: u8 = 1;
+    /// The calling thread retries and yields. Calls of coroutines are as usual.
+    pub const RETRYING_THREADS: u8 = 2;
+    /// One kernel thread polls the calls of coroutines. Calls of threads are as usual.
+    pub const POLLING: u8 = 3;
 }
 
 #[cfg(test)]

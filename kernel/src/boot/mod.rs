@@ -100,6 +100,7 @@ fn spawn_other_services() {
     spawn_service("reaper", Priority::DEFAULT, reaper::service(first_process_ended));
     spawn_service("sweeper", Priority::DEFAULT, sweeper::service());
     spawn_service("leftovers", Priority::DEFAULT, leftovers::service());
+    spawn_service("polling", Priority::DEFAULT, call::polling_service());
     for hart in 0..arch::hart_count() {
         let mut name = Text::new();
         let _ = write!(name, "switching {hart}");

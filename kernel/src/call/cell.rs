@@ -19,7 +19,7 @@ use cops_executor::FutureVTable;
 use spin::MutexGuard;
 
 use super::pool::{self, CellIndex, Looked};
-use super::{Call, Delivery, Operation, Submitted, deliver, submit};
+use super::{Call, Delivery, Operation, Submitted, deliver, polled, submit};
 use crate::arch;
 use crate::portions;
 use crate::process::{self, Process};
@@ -89,6 +89,66 @@ pub(super) fn start(
         cops_executor::cancel(coroutine);
     }
     NonZeroU64::new(handle).ok_or(Errno::ENOMEM)
+}
+
+/// Puts a call into a cell, of which the service of `polled` attempts it.
+///
+/// # Errors
+/// `ENOMEM`, `EAGAIN`; the call is dropped.
+#[cold]
+pub(super) fn start_polled(
+    process: Arc<Process>,
+    operation: Operation,
+    delivery: Delivery,
+    priority: Priority,
+) -> Result<NonZeroU64, Errno> {
+    let index = pool::allocate()?;
+    let mut guard = index.lock();
+    guard.generation = guard.generation.wrapping_add(1).max(1);
+    guard.owner = process.id;
+    guard.coroutine = None;
+    let handle = u64::from(guard.generation) << 32 | u64::from(index.number());
+    // With the cell locked: the service finds the call in it.
+    if let Err(error) = polled::submit(handle, priority) {
+        drop(guard);
+        pool::release(index);
+        return Err(error);
+    }
+    guard.call = Some(Call { process, operation, delivery, priority });
+    NonZeroU64::new(handle).ok_or(Errno::ENOMEM)
+}
+
+/// What has come of a visit to a polled call.
+pub(super) enum Visit {
+    /// It has been attempted in vain; its priority.
+    InVain(Priority),
+    /// It is not to be visited any more; whether that is because it has completed now.
+    Over { has_completed: bool },
+}
+
+/// Attempts the polled call with this `handle`; the time is accounted to the calling process.
+pub(super) fn visit(handle: u64) -> Visit {
+    let begin_ticks = arch::now_ticks();
+    let generation = (handle >> 32) as u32;
+    let is_it = |cell: &Cell| cell.generation == generation && cell.coroutine.is_none();
+    let Looked::Found(index, mut guard) = pool::look(handle as u32, is_it) else {
+        return Visit::Over { has_completed: false };
+    };
+    let Some(call) = guard.call.as_mut() else { return Visit::Over { has_completed: false } };
+    portions::is(portion::CALL, || (call.operation.number(), [0; 4]));
+    let mut result = call.operation.attempt(&call.process);
+    if let (Operation::Standing(_), Some(moved)) = (&call.operation, result) {
+        result = call.deliver_and_stand(moved);
+    }
+    let spent_ticks = || arch::now_ticks().saturating_sub(begin_ticks);
+    let Some(result) = result else {
+        call.process.account.charge(spent_ticks());
+        return Visit::InVain(call.priority);
+    };
+    if let Some(process) = finish(guard, index, result) {
+        process.account.charge(spent_ticks());
+    }
+    Visit::Over { has_completed: true }
 }
 
 impl Call {

@@ -46,6 +46,7 @@ mod operation;
 mod path;
 mod pieces;
 mod poll;
+mod polled;
 mod pool;
 mod receive;
 mod standing;
@@ -65,6 +66,7 @@ pub use operation::{AddressOut, Operation};
 pub use path::{LIST_BYTES_MAX, PathCall, Second, Then, store_status};
 pub use pieces::{ENTRY_BYTES, Pieces};
 pub use poll::{Form, PollCall, Sets};
+pub use polled::service as polling_service;
 use pool::CellIndex;
 pub use receive::Receive;
 pub use standing::StandingRead;
@@ -157,6 +159,9 @@ pub fn submit(
         level: priority.level(),
     });
     let started = match mm::admit() {
+        Ok(()) if polled::takes(process, &operation, delivery) => {
+            cell::start_polled(process.clone(), operation, delivery, priority)
+        }
         Ok(()) => cell::start(process.clone(), operation, delivery, priority, begin_waiting),
         Err(error) => Err(error),
     };

@@ -19,6 +19,7 @@ use spin::Mutex;
 
 use super::Process;
 use super::Thread;
+use super::blocked::OwnBlocked;
 use super::futex::{OwnWait, WAIT_BYTES};
 use super::resumable::Unfinished;
 use super::signals::CpuSignals;
@@ -101,6 +102,8 @@ pub struct VirtualCpu {
     pub signals: CpuSignals,
     /// What it keeps for its waits on futexes, if it is a thread.
     pub(super) futex: OwnWait,
+    /// What it keeps for calls in which it blocks itself, if it is a thread.
+    pub(super) blocked: OwnBlocked,
     /// The charge for this virtual CPU.
     charge: Mutex<Charge>,
     /// Ticks during which it had a hart.
@@ -163,6 +166,7 @@ impl VirtualCpu {
             unfinished: Mutex::new(None),
             signals,
             futex: OwnWait::default(),
+            blocked: OwnBlocked::default(),
             run_ticks: AtomicU64::new(0),
             entered_by: AtomicU8::new(0),
         })

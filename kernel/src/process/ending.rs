@@ -95,6 +95,7 @@ impl Process {
         if let Some((cpu, _)) = &one {
             // The table holds it, and may be a table of this process.
             cpu.leave_futex();
+            cpu.leave_blocked();
         }
         let thread = one.as_ref().filter(|_| self.space.shares_memory());
         let releasing = thread

@@ -12,6 +12,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 
 use cops_abi::Errno;
+use cops_abi::syscall::kernel_model::COROUTINES;
 use cops_fallible::{Text, try_arc, try_box};
 
 use super::cpu::{CpuEvent, CpuState, RUN_QUEUE};
@@ -250,6 +251,7 @@ impl Process {
             drop(cpus);
             drop(removed);
             cpu.leave_futex();
+            cpu.leave_blocked();
             // What it was in the middle of may take long to free.
             let unfinished = cpu.unfinished.lock().take();
             if unfinished.is_some() {
@@ -321,6 +323,7 @@ impl Process {
         self.page.clear();
         self.woken.store(0, SeqCst);
         self.interrupt_priority.store(None, SeqCst);
+        self.set_kernel_model(COROUTINES);
         let before = core::mem::replace(&mut *self.program.lock(), program);
         // Without the lock: its file may have no name, and is freed then.
         drop(before);

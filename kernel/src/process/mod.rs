@@ -4,6 +4,7 @@
 //! address space has its own lock. None is held while user code runs.
 
 mod alarm;
+mod blocked;
 mod calls;
 pub mod children;
 mod cpu;
@@ -39,6 +40,7 @@ mod wake_ring;
 
 pub use crate::sched::{FIRST_PROCESS, ProcessId};
 
+pub use blocked::{Blocked, BlockedCall};
 pub use cpu::{CpuState, RUN_QUEUE, VirtualCpu};
 pub use exec::{Begun, Executing};
 pub use fork::Forking;
@@ -67,6 +69,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use cops_abi::page::ProcessPage;
+use cops_abi::syscall::kernel_model::COROUTINES;
 use cops_abi::{Errno, Priority, layout, note};
 use cops_algorithms::inheritance::Inheritance;
 use cops_algorithms::priority::AtomicOptionalPriority;
@@ -140,6 +143,8 @@ pub struct Process {
     halted: AtomicU8,
     /// Number of workers in `cpus`, for the check at every trap.
     cpu_count: AtomicUsize,
+    /// The kernel's half of its calls that wait.
+    kernel_model: AtomicU8,
 }
 
 /// The parts of a process that exist while its program is loaded.
@@ -279,6 +284,7 @@ impl Process {
             has_threads: AtomicBool::new(false),
             halted: AtomicU8::new(0),
             cpu_count: AtomicUsize::new(0),
+            kernel_model: AtomicU8::new(COROUTINES),
         })?)
     }
 

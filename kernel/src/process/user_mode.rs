@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cops_abi::Priority;
+use cops_abi::errno::encode;
 use cops_abi::inspect::{cause, portion};
 use cops_abi::page::level_number;
 use cops_abi::syscall::signal;
@@ -13,7 +14,8 @@ use cops_algorithms::slice::Slice;
 use cops_algorithms::turn::Turn;
 
 use super::cpu::{RUN_QUEUE, VirtualCpu};
-use super::{Thread, WaitStatus};
+use super::blocked::CONTINUE;
+use super::{Blocked, Thread, WaitStatus};
 use crate::arch::{self, Access, Fault, UserContext, UserTrap};
 use crate::counters::COUNTERS;
 use crate::machine::device_tree;
@@ -103,7 +105,8 @@ pub fn run(
         process.report_stop();
         return (Stopped::Gone, begin_ticks);
     };
-    if let Some(result) = result {
+    let continues = result == Some(CONTINUE);
+    if let Some(result) = result.filter(|_| !continues) {
         context.set_result(process.personality.result(result) as usize);
         process.after_call(cpu, &context, result);
     }
@@ -120,7 +123,11 @@ pub fn run(
     timer::begin_slice(end_ticks);
     RUN_QUEUE.entering(cpu);
     arch::begin_program();
-    let stopped = run_until_stopped(handle_call, me, cpu, &mut context, &mut on_hart);
+    let blocked = if continues { continue_blocked(cpu, &mut context) } else { None };
+    let stopped = match blocked {
+        None => run_until_stopped(handle_call, me, cpu, &mut context, &mut on_hart),
+        Some(stopped) => stopped,
+    };
     if process.personality.is_native()
         && let Some(thread) = cpu.as_thread()
     {
@@ -135,6 +142,21 @@ pub fn run(
     context.save_floating_point();
     // A wake may already have made it runnable; a hart that takes it waits for this lock.
     (stopped, stopped_ticks)
+}
+
+/// A thread that blocks in a call itself attempts it. Returns why it stops, unless the call is
+/// completed.
+#[cold]
+#[inline(never)]
+fn continue_blocked(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Option<Stopped> {
+    match cpu.continue_blocked() {
+        Blocked::Done(result) => {
+            context.set_result(encode(result) as usize);
+            None
+        }
+        Blocked::Sleeps => Some(Stopped::Gone),
+        Blocked::Yields => Some(Stopped::Preempted),
+    }
 }
 
 fn run_until_stopped(

@@ -46,6 +46,13 @@ pub const WATCH_BYTES: usize = cops_fallible::Map::<Key, Watched>::ENTRY_BYTES;
 #[derive(Default)]
 pub struct WatchSlot(Mutex<Slot>);
 
+impl WatchSlot {
+    /// Whether the watch is in the queue, or being notified.
+    pub fn is_armed(&self) -> bool {
+        matches!(*self.0.lock(), Slot::Armed(_))
+    }
+}
+
 #[derive(Default)]
 enum Slot {
     /// The queue has never been watched.

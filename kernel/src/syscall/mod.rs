@@ -12,6 +12,7 @@ mod futex;
 mod inspect;
 mod linux;
 mod memory;
+mod model;
 mod network;
 mod path;
 mod process;
@@ -174,6 +175,14 @@ fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> 
             Delivery::Ring { coroutine: frame.coroutine as u64, token: frame.token as u64 };
         call::submit(process, operation, delivery, priority, || {})
     } else {
+        let operation = if process.has_blocking_threads() {
+            match model::block(cpu, operation) {
+                Ok(reply) => return reply,
+                Err(operation) => operation,
+            }
+        } else {
+            operation
+        };
         let delivery = Delivery::Cpu { index: cpu.index };
         call::submit(process, operation, delivery, priority, || _ = process.begin_waiting(cpu))
     };
@@ -385,6 +394,7 @@ fn dispatch(
             None => Reply::Again,
         },
         number::RECVFROM => submit(cpu, frame, network::receive_from(args.udp_socket(0)?, &args)?),
+        number::SETSOCKOPT => linux::set_socket_option(process, &args).into(),
         number::SHUTDOWN => network::shutdown(&args.socket(0)?, args.shutdown(1)?).into(),
 
         number::MMAP => memory::map(cpu, frame, &args)?,
@@ -432,6 +442,7 @@ fn dispatch(
         number::COPS_SET_THREAD_PRIORITY => {
             scheduling::set_thread_priority(cpu, args.number(0), args.priority(1)?).into()
         }
+        number::COPS_SET_KERNEL_MODEL => model::set(process, args.number(0)).into(),
         number::COPS_STATISTICS => {
             cops::statistics(process, args.range_of_at_most(0, size_of::<Statistics>())?).into()
         }

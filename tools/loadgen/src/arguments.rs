@@ -14,6 +14,8 @@ EXAMPLES
     cops-loadgen --connections 64 --matrix 1 --closed --json closed.json --label model=kcuc --label vcpus=4
   Eight priority classes, 50 ms period, latencies per class:
     cops-loadgen --connections 128 --classes 8 --period-ms 50 --csv classes.csv
+  The client of the papers, which pauses after each answer:
+    cops-loadgen --connections 64 --matrix 15 --pause-ms 100 --warmup-seconds 0
   A known number of requests, to divide an instruction count by:
     cops-loadgen --closed --requests 1000 --connections 64 --matrix 1 --seconds 60
   Draw the plots of an earlier run again:
@@ -27,6 +29,8 @@ WHAT THE FIGURES MEAN
                 Latency counts from the moment the schedule asked for the request, so a server
                 that stalls is charged for everything that had to wait.
   closed loop   every connection sends when its answer is there; latency counts from sending.
+  pause         the same, some time after its answer; latency counts from sending, and lateness
+                says how late this client sent.
   sent          requests scheduled in the measuring window (after the warm-up).
   received      right answers to those, by the end of the drain.
   errors        of the whole run: wrong products, answers missing after the drain, connections lost.
@@ -34,6 +38,7 @@ WHAT THE FIGURES MEAN
                 --requests: all of them, by the time of the last).
   latency       of the requests in `sent` that were answered; mean and max exact, percentiles to 0.1%
                 (and no percentile says more than the answers do: of 100, p99.9 is the slowest).
+  deviation     standard deviation of these latencies (the papers call that jitter).
   jitter        mean absolute difference of successive latencies on the same connection.
   lateness      how late this client itself was in sending, counted in the latency: if it is
                 not small against the latency, you have measured the client.
@@ -112,6 +117,11 @@ pub struct LoadSettings {
     /// Closed loop: send when the answer has arrived, instead of one request per period.
     #[arg(long)]
     pub closed: bool,
+
+    /// The papers' client: send, await the answer, pause this long, repeat. Begins with the pause.
+    #[arg(long, value_name = "MS", conflicts_with_all = ["closed", "period_ms"], value_parser = parse_positive)]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pause_ms: Option<f64>,
 
     /// Closed loop with exactly this many requests per connection, all measured: for counting
     /// instructions per request. `--seconds` limits it.
@@ -192,6 +202,12 @@ impl LoadSettings {
         (connection % u32::from(self.classes)) as u8
     }
 
+    /// Whether a connection sends its next request only after the answer.
+    #[must_use]
+    pub fn waits_for_answers(&self) -> bool {
+        self.closed || self.pause_ms.is_some()
+    }
+
     /// The measuring window, in nanoseconds since the load began.
     #[must_use]
     pub fn window_ns(&self) -> std::ops::Range<u64> {
@@ -255,7 +271,7 @@ mod tests {
         let parsed = examples.map(|line| {
             Arguments::try_parse_from(line.split(' ')).unwrap_or_else(|e| panic!("{line}: {e}"))
         });
-        assert_eq!(parsed.count(), 6);
+        assert_eq!(parsed.count(), 7);
     }
 
     #[test]
@@ -274,6 +290,9 @@ mod tests {
             "--only x",
             "--hostile --json x",
             "--requests 5",
+            "--pause-ms 0",
+            "--pause-ms 5 --closed",
+            "--pause-ms 5 --period-ms 5",
         ] {
             let words = ["cops-loadgen"].into_iter().chain(line.split(' '));
             assert!(Arguments::try_parse_from(words).is_err(), "{line}");

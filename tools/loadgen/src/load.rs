@@ -8,11 +8,18 @@
 //! ones were answered. Its latency counts from that time, so neither a stalled server nor a late
 //! client can hide (the client's own lateness is reported too).
 //!
+//! # Pauses
+//!
+//! The papers' client: a connection sends again some time after its answer (`--pause-ms`). It is a
+//! closed loop in which each connection has its own time for the next request.
+//!
 //! # Accounting
 //!
 //! Every request that was due ends in exactly one of: answered correctly, answered wrongly,
 //! missing. A lost connection is an error by itself, and all its further requests are missing.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io;
 
 use mio::{Events, Poll, Token};
@@ -68,6 +75,10 @@ struct Run<'a> {
     next_due: u64,
     /// Number of connections that are not lost and have outstanding requests.
     busy: usize,
+    /// How long a connection pauses after an answer, if it does.
+    pause_ns: Option<u64>,
+    /// The pausing connections, and until when they pause.
+    pausing: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
 /// Runs the load on open connections, which are registered with `poll` under their indexes.
@@ -103,6 +114,8 @@ pub fn run(
         },
         next_due: 0,
         busy: 0,
+        pause_ns: settings.pause_ms.map(|pause_ms| seconds_to_ns(pause_ms / 1e3)),
+        pausing: BinaryHeap::new(),
         clock: Clock::start(),
     };
     run.drive(poll, &mut timer, progress)?;
@@ -120,7 +133,9 @@ impl Run<'_> {
         let mut buffer = vec![0; READ_BUFFER_BYTES];
         let window_ns = self.settings.window_ns();
         let give_up_ns = window_ns.end + seconds_to_ns(self.settings.drain_seconds);
-        if self.settings.closed {
+        if let Some(pause_ns) = self.pause_ns {
+            self.pausing.extend((0..self.loaded.len()).map(|index| Reverse((pause_ns, index))));
+        } else if self.settings.closed {
             (0..self.loaded.len()).for_each(|index| self.send_closed(index));
         }
         loop {
@@ -134,7 +149,9 @@ impl Run<'_> {
             }
             timer.set(
                 &self.clock,
-                self.schedule.next_wake_ns(self.next_due, now_ns, &window_ns, give_up_ns),
+                self.schedule
+                    .next_wake_ns(self.next_due, now_ns, &window_ns, give_up_ns)
+                    .min(self.pausing.peek().map_or(u64::MAX, |Reverse((due_ns, _))| *due_ns)),
             )?;
             match poll.poll(&mut events, None) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -149,9 +166,18 @@ impl Run<'_> {
         }
     }
 
-    /// Open loop: sends every request that was due at `now_ns`.
+    /// Sends every request that was due at `now_ns`: by the schedule, or after a pause.
     fn send_due(&mut self, now_ns: u64) {
-        if self.settings.closed {
+        while let Some(Reverse((due_ns, index))) =
+            self.pausing.peek().copied().filter(|Reverse((due_ns, _))| *due_ns <= now_ns)
+        {
+            self.pausing.pop();
+            if due_ns < self.schedule.window_ns.end && !self.loaded[index].is_lost {
+                self.measurements.send_lateness.record(self.clock.now_ns().saturating_sub(due_ns));
+                self.send_closed(index);
+            }
+        }
+        if self.settings.waits_for_answers() {
             return;
         }
         while let Some(due_ns) =
@@ -170,6 +196,17 @@ impl Run<'_> {
         if now_ns < self.schedule.window_ns.end && self.unsent(index) > 0 {
             self.loaded[index].sent_ns = now_ns;
             self.request(index, now_ns);
+        }
+    }
+
+    /// This connection has no outstanding request; `had_one`: it had one before this event.
+    fn answered(&mut self, index: usize, had_one: bool) {
+        match self.pause_ns {
+            Some(pause_ns) if had_one => {
+                self.pausing.push(Reverse((self.clock.now_ns() + pause_ns, index)));
+            }
+            None if self.settings.closed => self.send_closed(index),
+            _ => {}
         }
     }
 
@@ -213,7 +250,7 @@ impl Run<'_> {
             let (complaints, schedule, clock) =
                 (&mut self.measurements.complaints, &self.schedule, &self.clock);
             let last_answer_ns = &mut self.measurements.last_answer_ns;
-            let closed_ns = self.settings.closed.then_some(*sent_ns);
+            let closed_ns = self.settings.waits_for_answers().then_some(*sent_ns);
             received = connection.receive(self.workload, buffer, is_ended, |answer: Answer| {
                 let arrival_ns = clock.now_ns();
                 if let Some(at) = answer.wrong_element {
@@ -238,8 +275,8 @@ impl Run<'_> {
         self.busy -= usize::from(had_outstanding && outstanding == 0);
         if let Err(loss) = received.and(flushed) {
             self.lose(index, &loss);
-        } else if self.settings.closed && outstanding == 0 {
-            self.send_closed(index);
+        } else if outstanding == 0 {
+            self.answered(index, had_outstanding);
         }
     }
 
@@ -260,7 +297,7 @@ impl Run<'_> {
     /// lost, and those that a count was short of.
     fn finish(mut self) -> Measurements {
         while let Some(due_ns) =
-            self.schedule.due_ns(self.next_due).filter(|_| !self.settings.closed)
+            self.schedule.due_ns(self.next_due).filter(|_| !self.settings.waits_for_answers())
         {
             let index = (self.next_due % self.loaded.len() as u64) as usize;
             self.next_due += 1;
@@ -324,7 +361,7 @@ impl Schedule {
             connections: settings.connections.into(),
             period_ns: seconds_to_ns(settings.period_ms / 1e3).max(1),
             window_ns: settings.window_ns(),
-            closed: settings.closed,
+            closed: settings.waits_for_answers(),
         }
     }
 

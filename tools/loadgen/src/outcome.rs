@@ -15,12 +15,13 @@ use crate::load::Measurements;
 use crate::statistics::{Durations, INTERVAL_NS, Statistics};
 
 /// Columns of a row, which labels may not use.
-pub const COLUMNS: [&str; 16] = [
+pub const COLUMNS: [&str; 17] = [
     "loop",
     "connections",
     "matrix",
     "operation",
     "period_ms",
+    "pause_ms",
     "class",
     "sent",
     "received",
@@ -66,6 +67,9 @@ struct Row {
     operation: OperationName,
     /// `None` in a closed loop.
     period_ms: Option<f64>,
+    /// Between an answer and the next request, if the client pauses.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pause_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     class: Option<u8>,
     sent: u64,
@@ -90,6 +94,8 @@ struct LatencyColumns {
     p999: f64,
     max: f64,
     jitter: f64,
+    #[serde(default)]
+    deviation: f64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -111,11 +117,17 @@ impl Row {
         let latency = &statistics.latency;
         Self {
             labels: nothing.into_iter().chain(given).collect(),
-            r#loop: if settings.closed { "closed" } else { "open" }.into(),
+            r#loop: match settings.pause_ms {
+                Some(_) => "pause",
+                None if settings.closed => "closed",
+                None => "open",
+            }
+            .into(),
             connections: settings.connections,
             matrix: settings.matrix,
             operation: settings.operation,
-            period_ms: (!settings.closed).then_some(settings.period_ms),
+            period_ms: (!settings.waits_for_answers()).then_some(settings.period_ms),
+            pause_ms: settings.pause_ms,
             class: None,
             sent: statistics.sent,
             received: statistics.received,
@@ -132,6 +144,7 @@ impl Row {
                 p999: latency.percentile_us(0.999),
                 max: latency.max_us(),
                 jitter: thousandths(statistics.jitter_us()),
+                deviation: thousandths(latency.deviation_us()),
             },
             send_lateness_us: None,
         }

@@ -13,6 +13,8 @@ const HISTOGRAM_RANGE_NS: (u64, u64) = (100, 3_600_000_000_000);
 pub struct Durations {
     histogram: Histogram<u64>,
     sum_ns: u128,
+    /// Of the squares, in microseconds.
+    squares_us: f64,
     max_ns: u64,
 }
 
@@ -28,6 +30,7 @@ impl Durations {
         Self {
             histogram: Histogram::new_with_bounds(low, high, 3).expect("valid bounds"),
             sum_ns: 0,
+            squares_us: 0.0,
             max_ns: 0,
         }
     }
@@ -36,6 +39,7 @@ impl Durations {
     pub fn record(&mut self, duration_ns: u64) {
         self.histogram.saturating_record(duration_ns);
         self.sum_ns += u128::from(duration_ns);
+        self.squares_us += (duration_ns as f64 / 1e3).powi(2);
         self.max_ns = self.max_ns.max(duration_ns);
     }
 
@@ -47,6 +51,7 @@ impl Durations {
     pub fn add(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("the same bounds");
         self.sum_ns += other.sum_ns;
+        self.squares_us += other.squares_us;
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
@@ -60,6 +65,13 @@ impl Durations {
     #[must_use]
     pub fn mean_us(&self) -> f64 {
         self.sum_ns as f64 / self.count().max(1) as f64 / 1e3
+    }
+
+    /// Standard deviation in microseconds; 0 if empty.
+    #[must_use]
+    pub fn deviation_us(&self) -> f64 {
+        let mean_square = self.squares_us / self.count().max(1) as f64;
+        (mean_square - self.mean_us().powi(2)).max(0.0).sqrt()
     }
 
     /// The smallest recorded duration that `fraction` of all do not exceed, in microseconds,
@@ -205,6 +217,8 @@ mod tests {
         first.add(&second);
         assert_eq!((first.received, first.errors(), first.answers_in_window), (3, 4, 1));
         assert_eq!(first.jitter_us(), 2.0, "differences of 3 and 1 microseconds");
+        let spread = first.latency.deviation_us();
+        assert!(spread > 0.0 && spread < first.latency.max_us(), "{spread}");
         assert_eq!(first.answers_by_interval, [0, 1, 1]);
         assert_eq!(first.latency.mean_us(), 2.0);
     }

@@ -106,6 +106,24 @@ fn open_loop_keeps_its_schedule() {
 }
 
 #[test]
+fn a_pausing_client_sends_after_the_pause() {
+    let ran = run(
+        "pause",
+        Fault::None,
+        "--pause-ms 50 --connections 8 --matrix 4 --seconds 1 --warmup-seconds 0",
+    );
+    assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
+    // Each begins with a pause: at 50 ms, 100 ms and so on, the answers' time later each time. So
+    // it is at most 19 each, and fewer where this host is slow.
+    let (sent, received) = (ran.number("sent"), ran.number("received"));
+    assert!((8.0..=152.0).contains(&sent) && sent == received, "{sent} {received}");
+    assert_eq!(ran.row()["loop"], "pause");
+    assert_eq!(ran.number("pause_ms"), 50.0);
+    assert!(ran.row()["period_ms"].is_null());
+    assert!(ran.stdout.contains("pause of 50"), "{}", ran.stdout);
+}
+
+#[test]
 fn closed_loop_has_one_request_in_flight() {
     for (operation, matrix) in [("u64", 1), ("f64", 15), ("echo", 128)] {
         let line = format!(

@@ -73,17 +73,35 @@ pub struct Machine {
     pub verbose: bool,
 }
 
-/// Which of the four ways of serving (SPEC 5.2).
+/// Which of the ways of serving (SPEC 5.2, decision 56).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Model {
     /// Coroutines in the kernel and in the program
     Kcuc,
+    /// Coroutines in the kernel, threads in the program
+    Kcut,
+    /// The same, with threads that poll their queues and yield
+    KcutRetry,
+    /// Threads that block in the kernel
+    Ktut,
+    /// Threads that retry their calls, poll their queues and yield, as the papers have them
+    KtutRetry,
+    /// Coroutines in the program, a kernel thread that polls all sockets
+    Ktuc,
 }
 
 impl Model {
+    pub const ALL: [Self; 6] =
+        [Self::Kcuc, Self::Kcut, Self::KcutRetry, Self::Ktut, Self::KtutRetry, Self::Ktuc];
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Kcuc => "kcuc",
+            Self::Kcut => "kcut",
+            Self::KcutRetry => "kcut-retry",
+            Self::Ktut => "ktut",
+            Self::KtutRetry => "ktut-retry",
+            Self::Ktuc => "ktuc",
         }
     }
 }
@@ -92,7 +110,8 @@ impl Model {
 #[command(after_help = "Examples:\n  \
     ./cops run\n  \
     ./cops run --connections 256 --seconds 10\n  \
-    ./cops run --closed --matrix 1 --smp 2 --json result.json")]
+    ./cops run --closed --matrix 1 --smp 2 --json result.json\n  \
+    ./cops run --model ktut --pause-ms 100")]
 pub struct Run {
     /// TCP connections, each with its own requests
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -109,6 +128,9 @@ pub struct Run {
     /// Send the next request when the answer has arrived, instead of every period
     #[arg(long)]
     pub closed: bool,
+    /// Send the next request this long after the answer, in milliseconds, as the papers' client
+    #[arg(long, value_name = "MS", conflicts_with_all = ["closed", "period_ms"], value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub pause_ms: Option<u32>,
     /// How the service is built
     #[arg(long, value_enum, default_value_t = Model::Kcuc)]
     pub model: Model,

@@ -37,6 +37,8 @@ pub enum Pace {
     Open { period_ms: u32 },
     /// The next request when the answer has arrived.
     Closed,
+    /// The next request this long after the answer.
+    Pause { pause_ms: u32 },
     /// Like `Closed`, with exactly this many requests per connection.
     Counted { requests: u32 },
 }
@@ -75,12 +77,13 @@ impl Load {
         match self.pace {
             Pace::Open { period_ms } => add("--period-ms", period_ms),
             Pace::Closed => {}
+            Pace::Pause { pause_ms } => add("--pause-ms", pause_ms),
             Pace::Counted { requests } => add("--requests", requests),
         }
         if !matches!(self.pace, Pace::Counted { .. }) {
             add("--warmup-seconds", self.warm_up_seconds);
         }
-        if !matches!(self.pace, Pace::Open { .. }) {
+        if matches!(self.pace, Pace::Closed | Pace::Counted { .. }) {
             arguments.push("--closed".to_owned());
         }
         arguments
@@ -88,7 +91,7 @@ impl Load {
 }
 
 /// The built client.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Client {
     program: PathBuf,
 }
@@ -227,6 +230,10 @@ mod tests {
             format!("{common} --period-ms 100 --warmup-seconds 1")
         );
         assert_eq!(line(Pace::Closed), format!("{common} --warmup-seconds 1 --closed"));
+        assert_eq!(
+            line(Pace::Pause { pause_ms: 100 }),
+            format!("{common} --pause-ms 100 --warmup-seconds 1")
+        );
         assert_eq!(line(Pace::Counted { requests: 7 }), format!("{common} --requests 7 --closed"));
     }
 

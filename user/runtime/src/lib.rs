@@ -51,6 +51,7 @@ pub mod io;
 mod lock;
 mod macros;
 pub mod memory;
+pub mod model;
 pub mod net;
 mod panic;
 pub mod process;

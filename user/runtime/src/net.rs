@@ -16,6 +16,7 @@ use crate::io::{
     with_bytes,
 };
 use crate::system::{self, End};
+use crate::time::Duration;
 
 pub use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -124,6 +125,15 @@ impl TcpStream {
     /// `ENOTCONN`.
     pub fn shutdown(&self, how: Shutdown) -> Result<()> {
         Ok(system::shutdown(self.fd.raw(), how as usize)?)
+    }
+
+    /// Limits how long a synchronous write waits, as `write!(stream, bytes)` without a coroutine; it
+    /// fails with `EAGAIN` then. `None`: no limit, which is how a stream begins.
+    ///
+    /// # Errors
+    /// None for a limit that is not zero; zero is none.
+    pub fn set_write_timeout(&self, limit: Option<Duration>) -> Result<()> {
+        Ok(system::set_send_timeout(self.fd.raw(), limit.unwrap_or_default())?)
     }
 
     /// The local address.

@@ -10,6 +10,7 @@ use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
 use cops_abi::errno::{CallResult, decode};
+use cops_abi::linux::socket_option;
 use cops_abi::quota::Quota;
 use cops_abi::socket::{self, ADDRESS_BYTES_MAX};
 use cops_abi::statistics::Statistics;
@@ -90,6 +91,22 @@ pub(crate) fn set_thread_priority(id: u32, priority: Priority) -> Result<(), Err
     let arguments = [id as usize, priority.level().into()];
     // SAFETY: the call passes only numbers, so the kernel accesses no memory of this program.
     unsafe { call(number::COPS_SET_THREAD_PRIORITY, arguments) }.map(drop)
+}
+
+/// Chooses the kernel's half of this process's calls.
+pub(crate) fn set_kernel_model(model: u8) -> Result<(), Errno> {
+    // SAFETY: the call passes only a number, so the kernel accesses no memory of this program.
+    unsafe { call(number::COPS_SET_KERNEL_MODEL, [model.into()]) }.map(drop)
+}
+
+/// Limits how long synchronous writes to a socket wait; zero: no limit.
+pub(crate) fn set_send_timeout(fd: i32, limit: Duration) -> Result<(), Errno> {
+    let (level, name) = socket_option::SEND_TIMEOUT;
+    let time = [limit.as_secs(), limit.subsec_micros().into()];
+    let place = time.as_ptr().expose_provenance();
+    let arguments = [fd as usize, level, name, place, size_of_val(&time)];
+    // SAFETY: the kernel only reads the two numbers, and has done so when the call returns.
+    unsafe { call(number::SETSOCKOPT, arguments) }.map(drop)
 }
 
 /// Makes memory inaccessible.

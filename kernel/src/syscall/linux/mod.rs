@@ -11,6 +11,8 @@ mod system;
 mod timers;
 mod transfer;
 
+pub(super) use socket::set_option as set_socket_option;
+
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -259,7 +261,6 @@ fn dispatch(
         number::SENDMSG => transfer::send_message(cpu, frame, &args)?,
         number::RECVMSG => transfer::receive_message(cpu, frame, &args)?,
         number::SENDMMSG | number::RECVMMSG => transfer::move_messages(cpu, frame, &args)?,
-        number::SETSOCKOPT => socket::set_option(process, &args).into(),
         number::GETSOCKOPT => socket::option(process, &args).into(),
         native::SHUTDOWN => match socket::shut_down_pair(&args) {
             Some(result) => result.into(),

@@ -45,7 +45,7 @@ impl Outcome {
             colours: Colours::Ordered,
             interval_seconds: self.throughput_over_time.interval_ms / 1e3 * factor as f64,
             window_seconds: self.window_seconds(),
-            offered_rps: (!config.closed)
+            offered_rps: (!config.waits_for_answers())
                 .then(|| f64::from(config.connections) / config.period_ms * 1e3),
             series: series.iter().map(coarsen).collect(),
         };

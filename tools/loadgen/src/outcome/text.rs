@@ -69,7 +69,9 @@ impl Outcome {
             OperationName::F64 => "f64",
             OperationName::Echo => "echoed",
         };
-        let mode = if config.closed {
+        let mode = if let Some(pause_ms) = config.pause_ms {
+            format!("pause of {} ms after each answer", three_digits(pause_ms))
+        } else if config.closed {
             "closed loop".into()
         } else {
             format!("open loop, period {} ms", three_digits(config.period_ms))

@@ -61,10 +61,10 @@ fn load(options: &Run) -> Load {
     Load {
         connections: options.connections,
         matrix: options.matrix,
-        pace: if options.closed {
-            Pace::Closed
-        } else {
-            Pace::Open { period_ms: options.period_ms }
+        pace: match options.pause_ms {
+            Some(pause_ms) => Pace::Pause { pause_ms },
+            None if options.closed => Pace::Closed,
+            None => Pace::Open { period_ms: options.period_ms },
         },
         seconds: options.seconds,
         warm_up_seconds: WARM_UP_SECONDS,

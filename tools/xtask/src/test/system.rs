@@ -37,6 +37,11 @@ const LOADS: [(&str, Load); 4] = [
     ("256 connections", load(256, 15, OPEN, 5)),
     ("64 connections, closed loop", load(64, 1, Pace::Closed, 3)),
 ];
+/// The loads of the other models.
+const MODEL_LOADS: [(&str, Load); 2] = [
+    ("64 connections", load(64, 15, OPEN, 1)),
+    ("64 connections, closed loop", load(64, 1, Pace::Closed, 1)),
+];
 /// The counters that a round of hostile clients must leave unchanged, and the allowed differences.
 /// The number of simultaneously live objects differs between rounds, and a fragmented heap takes
 /// another frame. A frame or a buffer lost per client would be a thousand.
@@ -76,13 +81,45 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         // The server must serve the next client normally.
         cases.push(session.load("64 connections after hostile clients", &LOADS[1].1)?);
     }
-    cases.push(match session.server.shut_down() {
-        Ending::Broken(why) => Case::failed("shut down", why),
-        Ending::TimedOut => {
-            Case::failed("shut down", "the system did not power off when it was asked to")
+    let Session { server, client, .. } = session;
+    cases.push(shut_down(server, "shut down"));
+    for model in Model::ALL {
+        if model != Model::Kcuc && context.is_chosen(model.name()) {
+            cases.extend(other_model(context, &client, model)?);
         }
-        Ending::Status(_) => Case::passed("shut down"),
-    });
+    }
+    Ok(cases)
+}
+
+fn shut_down(server: Server, name: &str) -> Case {
+    match server.shut_down() {
+        Ending::Broken(why) => Case::failed(name, why),
+        Ending::TimedOut => {
+            Case::failed(name, "the system did not power off when it was asked to")
+        }
+        Ending::Status(_) => Case::passed(name),
+    }
+}
+
+/// The models of the papers (decision 56): each serves, and the one whose threads block in the
+/// kernel also survives hostile clients.
+fn other_model(context: &Context<'_>, client: &Client, model: Model) -> Outcome<Vec<Case>> {
+    let prepared = context.prepared()?;
+    let machine = MachineOptions { smp: 2, mem: "512M".into(), verbose: false };
+    let boot = prepared.boot(&machine, &service::server_arguments(model, machine.smp), &[])?;
+    let sink = PassThrough { show_firmware: false, show_stdout: false };
+    let (server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+    let (client, scratch) = (client.clone(), context.workspace.scratch()?);
+    let mut session = Session { server, client, port, scratch };
+    let mut cases = Vec::new();
+    for (name, load) in MODEL_LOADS {
+        cases.push(session.load(&format!("{}: {name}", model.name()), &load)?);
+    }
+    if model == Model::Ktut {
+        cases.extend(session.hostile("ktut: ")?);
+        cases.push(session.load("ktut: after hostile clients", &MODEL_LOADS[0].1)?);
+    }
+    cases.push(shut_down(session.server, &format!("{}: shut down", model.name())));
     Ok(cases)
 }
 

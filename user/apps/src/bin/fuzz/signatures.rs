@@ -158,6 +158,7 @@ pub const SIGNATURES: &[Signature] = &[
     call(number::GETSOCKNAME, 20, &[Descriptor, Address, PointerToLength]),
     call(number::GETPEERNAME, 20, &[Descriptor, Address, PointerToLength]),
     call(number::SHUTDOWN, 20, &[Descriptor, Small]),
+    call(number::SETSOCKOPT, 10, &[Descriptor, Small, Small, Pointer, Length]),
     call(number::MUNMAP, 30, &[Page, Length]),
     call(number::MMAP, 40, &[Zero, Length, Protection, MapFlags, Any, Zero]),
     call(number::MPROTECT, 40, &[Page, Length, Protection]),
@@ -180,6 +181,7 @@ pub const SIGNATURES: &[Signature] = &[
     call(number::COPS_SET_SHARE, 5, &[Any]),
     call(number::COPS_SET_CALL_PRIORITY, 40, &[Handle, Level]),
     call(number::COPS_SET_THREAD_PRIORITY, 10, &[Small, Level]),
+    call(number::COPS_SET_KERNEL_MODEL, 10, &[Small]),
     // It continues wherever the shared page says, so it is rare.
     call(number::COPS_URET, 1, &[]),
     call(number::COPS_INSPECT, 30, &[Inspected, InspectFrom, Pointer, Length]),

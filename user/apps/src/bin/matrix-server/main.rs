@@ -1,27 +1,31 @@
 //! The matrix service (SPEC 5.1): answers each matrix with its square.
 //!
 //! ```text
-//! matrix-server [--port N] [--model kcuc] [--vcpus N]
+//! matrix-server [--port N] [--model kcuc|kcut|kcut-retry|ktut|ktut-retry|ktuc] [--vcpus N]
 //! ```
 //!
-//! One coroutine accepts; each connection has three ([`connection`]). [`class`] defines their
-//! priorities, and [`message`] limits the memory of messages.
+//! `main` accepts; each connection has three [`coroutines`] or, in other models, three [`threads`]
+//! with a [`queue`] between two of them (decision 56). [`class`] defines their priorities, and
+//! [`message`] limits the memory of messages.
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
 mod class;
-mod connection;
+mod coroutines;
 mod message;
 mod options;
+mod queue;
+mod threads;
 
 use cops::io::{Error, Result};
-use cops::net::{Ipv4Addr, TcpListener};
+use cops::net::{Ipv4Addr, TcpListener, TcpStream};
 use cops::process::ExitCode;
 use cops::time::{Duration, sleep};
+use cops::model::set_kernel_model;
 use cops::{Arguments, abi::Errno, eprintln, println, task};
-use options::Options;
+use options::{Model, Options};
 
 #[cops::main]
 async fn main(arguments: Arguments) -> Result<ExitCode> {
@@ -32,26 +36,27 @@ async fn main(arguments: Arguments) -> Result<ExitCode> {
             return Ok(ExitCode(2));
         }
     };
-    if options.virtual_cpus > 1 {
+    let Options { model, .. } = options;
+    set_kernel_model(model.kernel)?;
+    if options.virtual_cpus > 1 && model.threads.is_none() {
         task::alloc_cpu(options.virtual_cpus - 1)?;
     }
     message::limit_memory()?;
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, options.port))?;
     println!("matrix-server: listening on port {}", options.port);
-    accept(&listener).await
-}
-
-/// Accepts connections forever. More urgent than any connection, so that an urgent client can
-/// connect while others keep the server busy.
-async fn accept(listener: &TcpListener) -> Result<ExitCode> {
+    // More urgent than any connection, so that an urgent client can connect while others keep the
+    // server busy.
     if let Some(id) = task::current() {
         task::set_priority(id, class::UNKNOWN);
     }
     loop {
-        match listener.accept().await {
-            // If there is no memory for its coroutine, the stream is dropped too, which closes the
-            // connection.
-            Ok(stream) => drop(task::try_spawn(connection::receive(stream), class::UNKNOWN)),
+        let accepted = match model.threads {
+            None => listener.accept().await,
+            // Blocks this virtual CPU, on which nothing else runs.
+            Some(_) => cops::accept!(listener).map(TcpStream::from_fd).map_err(Error::Kernel),
+        };
+        match accepted {
+            Ok(stream) => start(stream, model),
             Err(Error::Kernel(Errno::ECONNABORTED)) => {}
             // There is room again when connections end; meanwhile clients wait in the backlog.
             Err(Error::Kernel(Errno::EMFILE | Errno::ENOMEM | Errno::ENOBUFS)) => {
@@ -59,5 +64,14 @@ async fn accept(listener: &TcpListener) -> Result<ExitCode> {
             }
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Starts the first coroutine or thread of a connection. If there is no memory for it, the stream
+/// is dropped too, which closes the connection.
+fn start(stream: TcpStream, model: Model) {
+    match model.threads {
+        None => drop(task::try_spawn(coroutines::receive(stream), class::UNKNOWN)),
+        Some(waiting) => drop(threads::start(stream, waiting)),
     }
 }

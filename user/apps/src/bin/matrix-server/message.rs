@@ -1,4 +1,5 @@
-//! A message in memory, and the limit on the memory of all messages.
+//! A message in memory, and the limits of messages and of their queues, which are the same in all
+//! models.
 //!
 //! Without a limit, clients that send and never read could exhaust the memory: with full queues,
 //! one of them holds more than a megabyte. A client that makes a request over the limit is
@@ -9,7 +10,21 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cops::abi::layout::PAGE_BYTES;
-use matrix_message::{Direction, HEADER_WORDS, Header, Operation, as_bytes, as_bytes_mut, perform};
+use cops::time::Duration;
+use matrix_message::{
+    Direction, ELEMENT_BYTES, HEADER_BYTES, HEADER_WORDS, Header, Operation, as_bytes,
+    as_bytes_mut, perform,
+};
+
+/// Maximum number of requests, and of answers, that wait in a connection.
+pub const QUEUE_MESSAGES: usize = 4;
+
+/// How long a client may take to receive one answer, which has at most 131 kilobytes.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Length of the shortest message: one element. No read at the beginning of a message requests
+/// more, so none takes a byte of the next message.
+pub const SHORTEST_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES;
 
 /// Number of bytes that messages may still allocate.
 static BYTES_LEFT: AtomicUsize = AtomicUsize::new(0);

@@ -7,16 +7,45 @@ use core::str::FromStr;
 use cops::Arguments;
 use cops::abi::page::MAX_CPUS;
 
+use cops::model::KernelModel;
+
+use crate::queue::Waiting;
+
+/// How the service is built (SPEC 5.2, decision 56).
+#[derive(Clone, Copy)]
+pub struct Model {
+    name: &'static str,
+    /// The kernel's half.
+    pub kernel: KernelModel,
+    /// How its threads wait for queues; `None`: it is made of coroutines.
+    pub threads: Option<Waiting>,
+}
+
+const MODELS: [Model; 6] = [
+    Model { name: "kcuc", kernel: KernelModel::Coroutines, threads: None },
+    Model { name: "kcut", kernel: KernelModel::Coroutines, threads: Some(Waiting::Sleeps) },
+    Model { name: "kcut-retry", kernel: KernelModel::Coroutines, threads: Some(Waiting::Polls) },
+    Model { name: "ktut", kernel: KernelModel::Threads, threads: Some(Waiting::Sleeps) },
+    Model {
+        name: "ktut-retry",
+        kernel: KernelModel::RetryingThreads,
+        threads: Some(Waiting::Polls),
+    },
+    Model { name: "ktuc", kernel: KernelModel::Polling, threads: None },
+];
+
 pub struct Options {
     pub port: u16,
+    /// Of the coroutine models. Each thread is a virtual CPU of its own.
     pub virtual_cpus: usize,
+    pub model: Model,
 }
 
 impl Options {
     /// Parses `arguments`, of which the first is the program's name. An error is a message for the
     /// user.
     pub fn parse(mut arguments: Arguments) -> Result<Self, String> {
-        let mut options = Self { port: 9000, virtual_cpus: 1 };
+        let mut options = Self { port: 9000, virtual_cpus: 1, model: MODELS[0] };
         arguments.next();
         while let Some(option) = arguments.next() {
             let Some(value) = arguments.next() else {
@@ -25,8 +54,13 @@ impl Options {
             match option {
                 "--port" => options.port = number(option, value)?,
                 "--vcpus" => options.virtual_cpus = number(option, value)?,
-                "--model" if value == "kcuc" => {}
-                "--model" => return Err(format!("model {value} is not one of: kcuc")),
+                "--model" => {
+                    let is_it = |model: &&Model| model.name == value;
+                    options.model = *MODELS.iter().find(is_it).ok_or_else(|| {
+                        let names = MODELS.map(|model| model.name).join(", ");
+                        format!("model {value} is not one of: {names}")
+                    })?;
+                }
                 _ => return Err(format!("{option} is not one of: --port, --model, --vcpus")),
             }
         }

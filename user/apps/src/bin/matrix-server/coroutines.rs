@@ -1,4 +1,4 @@
-//! A connection has three coroutines: one receives requests into a queue, one multiplies and puts
+//! The service made of coroutines: a connection has three; one receives requests into a queue, one multiplies and puts
 //! answers into another queue, one sends.
 //!
 //! If any of them stops, it drops its ends of the queues. Then the others stop too, after they have
@@ -13,21 +13,11 @@ use cops::io::{Read, Write};
 use cops::net::{Incoming, OwnedWriteHalf, Shutdown, TcpStream};
 use cops::sync::spsc::{Receiver, Sender, channel};
 use cops::task::{self, Priority};
-use cops::time::{Duration, timeout};
-use matrix_message::{Direction, ELEMENT_BYTES, HEADER_BYTES, Header};
+use cops::time::timeout;
+use matrix_message::{Direction, Header};
 
 use crate::class;
-use crate::message::Message;
-
-/// Maximum number of requests, and of answers, that wait in a connection.
-const QUEUE_MESSAGES: usize = 4;
-
-/// How long a client may take to receive one answer, which has at most 131 kilobytes.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Length of the shortest message: one element. No read at the beginning of a message requests
-/// more, so none takes a byte of the next message.
-const SHORTEST_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES;
+use crate::message::{Message, PATIENCE, QUEUE_MESSAGES, SHORTEST_BYTES};
 
 /// Receives until the client ends the stream, fails, or sends an invalid request. The first request
 /// determines the connection's priority. Only then are the other two coroutines started.
