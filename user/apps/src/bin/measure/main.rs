@@ -9,6 +9,7 @@
 //! measure disk                requests a second of the disk, which has a known content
 //! measure files FOLDER MEBIBYTES ROUNDS [make]
 //!                             times of reads and writes of files
+//! measure papers ..           the ring and the chain of pipes of a paper: see `papers`
 //! ```
 //!
 //! Prints lines of words for `./cops bench`; the first three are counted instructions on one hart
@@ -23,7 +24,11 @@ mod counter;
 mod disk;
 mod files;
 mod interrupts;
+mod meter;
 mod packets;
+mod papers;
+mod pipe;
+mod ring;
 mod summary;
 
 use alloc::vec::Vec;
@@ -40,8 +45,10 @@ async fn main(arguments: Arguments) -> io::Result<ExitCode> {
         Some("packets") => packets::run().await?,
         Some("disk") => disk::run().await?,
         Some("files") => files::run(&words[1..]).await?,
+        Some("papers") => return papers::run(&words[1..]).await,
+        Some("papers-process") => return papers::process(&words[1..]).await,
         _ => {
-            println!("usage: measure costs|interrupts|packets|disk|files");
+            println!("usage: measure costs|interrupts|packets|disk|files|papers");
             return Ok(ExitCode(2));
         }
     }
