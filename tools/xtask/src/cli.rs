@@ -274,8 +274,12 @@ pub enum Measurement {
     /// The longest portion of the kernel's work during which nothing more urgent can run, by kind,
     /// counted
     Portions,
+    /// Messages through a chain of tasks and pipes: coroutines beside threads, on COPS and on Linux
+    Pipe,
     /// How soon urgent coroutines run, and the cost of each way into the kernel
     Priority,
+    /// Tasks that increment a counter in turn: coroutines beside threads, on COPS and on Linux
+    Ring,
 }
 
 #[derive(Debug, Args, Clone)]
@@ -286,6 +290,7 @@ pub enum Measurement {
     ./cops bench disk --smp 1\n  \
     ./cops bench files --smp 1\n  \
     ./cops bench idle-memory --connections 100\n  \
+    ./cops bench ring --icount\n  \
     ./cops bench executor")]
 pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]

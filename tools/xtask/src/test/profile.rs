@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::{Case, Context, step};
-use crate::cli::Machine as MachineOptions;
+use crate::cli::{Bench, Machine as MachineOptions, Measurement};
+use crate::commands::bench::papers;
 use crate::commands::profile::{Profiler, Served, check_version};
 use crate::error::Outcome;
 use crate::profile::stages;
@@ -40,6 +41,14 @@ const COSTS: [(&str, u64); 5] = [
     ("async-read-completed", 3800),
 ];
 
+const FEW: &str = "few coroutines take fewer instructions than few threads";
+
+/// A measurement in counted instructions.
+fn counted(name: Measurement) -> Bench {
+    let machine = MachineOptions { smp: 1, mem: "512M".into(), verbose: false };
+    Bench { name, quick: true, icount: true, connections: None, json: None, machine }
+}
+
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let prepared = context.prepared()?;
     let mut step = step("profile, 1 hart");
@@ -63,6 +72,11 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut transcript = Transcript::default();
     follow_while_it_writes(Machine::start(&prepared.qemu, &boot)?, SILENCE, &mut transcript);
     cases.push(Case::judged("costs of entering the kernel", &costs(&transcript.stdout)));
+    if context.is_chosen(FEW) {
+        step.detail("coroutines and threads");
+        let wrong = papers::check_few(prepared, &counted(Measurement::Ring))?;
+        cases.push(Case::judged(FEW, &wrong));
+    }
     Ok(cases)
 }
 

@@ -11,6 +11,7 @@ pub mod hostile;
 mod idle_memory;
 mod libc_test;
 mod linux;
+pub mod papers;
 mod portions;
 mod priority;
 pub mod shares;
@@ -38,7 +39,9 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     let mut options = options.clone();
     let counts =
         options.icount || matches!(options.name, Measurement::Costs | Measurement::Portions);
-    if counts {
+    // The paper's machine has one hart too.
+    let is_of_one_hart = matches!(options.name, Measurement::Pipe | Measurement::Ring);
+    if counts || is_of_one_hart {
         options.machine.smp = 1;
     }
     let prepared = Prepared::new(workspace, Progress::Lines)?;
@@ -68,6 +71,13 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             let (rows, text) = hostile::measure(&prepared, &options)?;
             report = Some(text);
             ("hostile", rows)
+        }
+        Measurement::Pipe | Measurement::Ring => {
+            let experiment =
+                if options.name == Measurement::Ring { papers::RING } else { papers::PIPE };
+            let measured = papers::measure(workspace, &prepared, &options, &experiment)?;
+            linux = measured.linux;
+            (experiment.name, measured.rows)
         }
         Measurement::Portions => {
             let (rows, text) = portions::measure(&prepared, &options)?;

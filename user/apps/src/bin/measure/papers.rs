@@ -1,14 +1,15 @@
 //! Two experiments of "A Design and Implementation of Rust Coroutine with priority in Operating
 //! System" (Wang): `ring` without system calls, `pipe` with them.
 //!
-//! `measure papers EXPERIMENT MODES MODELS COUNTS BYTES ROUNDS REPEATS`, where modes, models,
+//! `measure papers EXPERIMENT MODES MODELS COUNTS BYTES TURNS REPEATS`, where modes, models,
 //! counts and bytes are lists with commas, starts a process for each combination. The process
 //! prints what it measured itself:
 //!
 //! - mode `literal`, as in the paper: from the start of its `main` to its end. It creates the tasks,
 //!   each of which acts once, and waits for their ends.
-//! - mode `steady`: from the moment when all tasks wait to the last of `ROUNDS` rounds.
-//!   `create_instructions` is what led to this moment.
+//! - mode `steady`: from the moment when all tasks wait to the end of the last round. The tasks
+//!   have at least `TURNS` turns together, and ten each. `create_instructions` is what led to this
+//!   moment.
 //!
 //! The line that follows has what the whole process took, measured from outside: with its start,
 //! and with its end, which frees its memory.
@@ -117,7 +118,7 @@ pub fn wrong(what: &str, found: u64, expected: u64) -> io::Error {
 
 /// Starts a process for each combination.
 pub async fn run(words: &[&str]) -> io::Result<ExitCode> {
-    let [experiment, modes, models, counts, bytes, rounds, repeats] = *words else {
+    let [experiment, modes, models, counts, bytes, turns, repeats] = *words else {
         return Ok(usage());
     };
     let Ok(repeats) = repeats.parse::<u32>() else { return Ok(usage()) };
@@ -129,7 +130,7 @@ pub async fn run(words: &[&str]) -> io::Result<ExitCode> {
                 for model in models.split(',') {
                     for _ in 0..repeats {
                         let words =
-                            ["papers-process", experiment, mode, model, tasks, bytes, rounds];
+                            ["papers-process", experiment, mode, model, tasks, bytes, turns];
                         let before = Meter::now();
                         let status = spawn("/bin/measure", &words)?.wait().await?;
                         let passed = before.passed();
@@ -153,7 +154,7 @@ pub async fn run(words: &[&str]) -> io::Result<ExitCode> {
 fn usage() -> ExitCode {
     cops::println!(
         "usage: measure papers ring|pipe literal,steady coroutine,thread,thread-yield,thread-retry \
-         TASKS,.. BYTES,.. ROUNDS REPEATS"
+         TASKS,.. BYTES,.. TURNS REPEATS"
     );
     ExitCode(2)
 }
@@ -161,10 +162,11 @@ fn usage() -> ExitCode {
 /// The process of one combination.
 pub async fn process(words: &[&str]) -> io::Result<ExitCode> {
     let mut measured = Measured::begin();
-    let [experiment, mode, model, tasks, bytes, rounds] = *words else {
+    let [experiment, mode, model, tasks, bytes, turns] = *words else {
         return Ok(ExitCode(2));
     };
     let number = |word: &str| word.parse::<u64>().map_err(|_| Errno::EINVAL);
+    let tasks = number(tasks)?.max(1);
     let plan = Plan {
         model: match model {
             "coroutine" => Model::Coroutine,
@@ -173,9 +175,9 @@ pub async fn process(words: &[&str]) -> io::Result<ExitCode> {
             _ => return Ok(ExitCode(2)),
         },
         is_steady: mode == "steady",
-        tasks: number(tasks)?.max(1),
+        tasks,
         bytes: usize::try_from(number(bytes)?).unwrap_or(usize::MAX),
-        rounds: if mode == "steady" { number(rounds)?.max(1) } else { 1 },
+        rounds: if mode == "steady" { (number(turns)? / tasks).max(10) } else { 1 },
     };
     match experiment {
         "ring" => ring::run(&plan, &mut measured).await?,

@@ -1,5 +1,6 @@
 //! Experiment A: `n` tasks add 1 to a counter in turn, without system calls of their own. The main
-//! task adds 1 when all have been created; task `i` waits until the counter is `i`.
+//! task adds 1 when all have been created; task `i` waits until the counter is `i`. In the steady
+//! mode the main task is number 0, and its turn follows that of the last task.
 
 use alloc::vec::Vec;
 use core::future::poll_fn;
@@ -13,7 +14,7 @@ use cops::thread::{self, Builder, Thread};
 use crate::papers::{Measured, Model, Plan, STACK_BYTES, arrive, finish, wrong};
 
 static COUNTER: Mutex<u64> = Mutex::new(0);
-/// The tasks by their numbers, which begin with 1; complete before the main task adds 1.
+/// The tasks by their numbers, of which 0 is the main task; complete before that adds 1.
 static COROUTINES: OnceLock<Vec<CoroutineId>> = OnceLock::new();
 static THREADS: OnceLock<Vec<Thread>> = OnceLock::new();
 
@@ -27,12 +28,12 @@ fn advance(turn: u64) -> bool {
 
 /// The values of the counter for which task `number` waits.
 fn turns(plan: Plan, number: u64) -> impl Iterator<Item = u64> {
-    (0..plan.rounds).map(move |round| round * plan.tasks + number)
+    (0..plan.rounds).map(move |round| round * (plan.tasks + 1) + number)
 }
 
 /// Whether no turn follows this one. Then the time is taken.
 fn is_last(plan: Plan, turn: u64) -> bool {
-    let is_last = turn == plan.rounds * plan.tasks;
+    let is_last = turn + 1 == plan.rounds * (plan.tasks + 1);
     if is_last {
         finish();
     }
@@ -41,7 +42,7 @@ fn is_last(plan: Plan, turn: u64) -> bool {
 
 /// The index in the table of the task whose turn follows that of task `number`.
 fn next(plan: Plan, number: u64) -> usize {
-    (number % plan.tasks) as usize
+    ((number + 1) % (plan.tasks + 1)) as usize
 }
 
 /// Runs the experiment and checks the counter.
@@ -51,26 +52,30 @@ pub async fn run(plan: &Plan, measured: &mut Measured) -> io::Result<()> {
         Model::Thread => threads(plan, measured, sleeping)?,
         Model::Yielding => threads(plan, measured, yielding)?,
     }
-    let (found, expected) = (*COUNTER.lock(), plan.tasks * plan.rounds + 1);
+    let (found, expected) = (*COUNTER.lock(), (plan.tasks + 1) * plan.rounds);
     if found == expected { Ok(()) } else { Err(wrong("the counter", found, expected)) }
 }
 
 async fn coroutines(plan: &Plan, measured: &mut Measured) {
+    let copy = *plan;
     let mut handles = Vec::with_capacity(plan.tasks as usize);
     for number in 1..=plan.tasks {
-        handles.push(task::spawn_join(member(*plan, number), Priority::DEFAULT));
+        let member = async move {
+            arrive();
+            member(copy, number).await;
+        };
+        handles.push(task::spawn_join(member, Priority::DEFAULT));
     }
-    let first = COROUTINES.get_or_init(|| handles.iter().map(|handle| handle.id()).collect())[0];
+    let ours = task::current().into_iter();
+    COROUTINES.get_or_init(|| ours.chain(handles.iter().map(|handle| handle.id())).collect());
     measured.coroutines_created(plan).await;
-    advance(0);
-    task::wake_up(first);
+    member(copy, 0).await;
     for handle in handles {
         let _ = handle.await;
     }
 }
 
 async fn member(plan: Plan, number: u64) {
-    arrive();
     for turn in turns(plan, number) {
         poll_fn(|_| if advance(turn) { Poll::Ready(()) } else { Poll::Pending }).await;
         if !is_last(plan, turn)
@@ -85,17 +90,17 @@ fn threads(plan: &Plan, measured: &mut Measured, act: fn(Plan, u64)) -> io::Resu
     let plan = *plan;
     let mut handles = Vec::with_capacity(plan.tasks as usize);
     for number in 1..=plan.tasks {
-        handles.push(Builder::new().stack_size(STACK_BYTES).spawn(move || act(plan, number))?);
+        let member = move || {
+            arrive();
+            act(plan, number);
+        };
+        handles.push(Builder::new().stack_size(STACK_BYTES).spawn(member)?);
     }
-    let of = |handles: &[thread::JoinHandle<()>]| {
-        handles.iter().map(|handle| handle.thread().clone()).collect()
-    };
-    let first = &THREADS.get_or_init(|| of(&handles))[0];
+    let ours = core::iter::once(thread::current());
+    THREADS
+        .get_or_init(|| ours.chain(handles.iter().map(|handle| handle.thread().clone())).collect());
     measured.threads_created(&plan);
-    advance(0);
-    if plan.model == Model::Thread {
-        first.unpark();
-    }
+    act(plan, 0);
     for handle in handles {
         let _ = handle.join();
     }
@@ -103,7 +108,6 @@ fn threads(plan: &Plan, measured: &mut Measured, act: fn(Plan, u64)) -> io::Resu
 }
 
 fn sleeping(plan: Plan, number: u64) {
-    arrive();
     for turn in turns(plan, number) {
         while !advance(turn) {
             thread::park();
@@ -117,7 +121,6 @@ fn sleeping(plan: Plan, number: u64) {
 }
 
 fn yielding(plan: Plan, number: u64) {
-    arrive();
     for turn in turns(plan, number) {
         while !advance(turn) {
             thread::yield_now();
