@@ -280,6 +280,9 @@ pub enum Measurement {
     Priority,
     /// Tasks that increment a counter in turn: coroutines beside threads, on COPS and on Linux
     Ring,
+    /// Instructions of switches between coroutines, threads and processes, of calls and of
+    /// user-level interrupts
+    Switch,
 }
 
 #[derive(Debug, Args, Clone)]
@@ -291,6 +294,7 @@ pub enum Measurement {
     ./cops bench files --smp 1\n  \
     ./cops bench idle-memory --connections 100\n  \
     ./cops bench ring --icount\n  \
+    ./cops bench switch\n  \
     ./cops bench executor")]
 pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]

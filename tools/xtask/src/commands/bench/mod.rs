@@ -15,6 +15,7 @@ pub mod papers;
 mod portions;
 mod priority;
 pub mod shares;
+pub mod switch;
 mod table;
 mod words;
 
@@ -37,8 +38,8 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     }
     // Counting requires one hart. The option excludes --smp, so this overrides only its default.
     let mut options = options.clone();
-    let counts =
-        options.icount || matches!(options.name, Measurement::Costs | Measurement::Portions);
+    let counts = options.icount
+        || matches!(options.name, Measurement::Costs | Measurement::Portions | Measurement::Switch);
     // The paper's machine has one hart too.
     let is_of_one_hart = matches!(options.name, Measurement::Pipe | Measurement::Ring);
     if counts || is_of_one_hart {
@@ -83,6 +84,11 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             let (rows, text) = portions::measure(&prepared, &options)?;
             report = Some(text);
             ("portions", rows)
+        }
+        Measurement::Switch => {
+            let measured = switch::measure(workspace, &prepared, &options)?;
+            linux = measured.linux;
+            ("switch", measured.rows)
         }
         Measurement::Priority => {
             let (rows, text) = priority::measure(&prepared, &options)?;

@@ -4,6 +4,7 @@
 //! measure costs               instructions of synchronous and asynchronous calls, and of switches
 //! measure interrupts          instructions of a wake that interrupts a running coroutine, and of
 //!                             one that does not
+//! measure switches            instructions of switches between coroutines, threads and processes
 //! measure packets             latencies of a most urgent coroutine that packets wake, beside
 //!                             programs that compute
 //! measure disk                requests a second of the disk, which has a known content
@@ -30,6 +31,7 @@ mod papers;
 mod pipe;
 mod ring;
 mod summary;
+mod switches;
 
 use alloc::vec::Vec;
 
@@ -42,13 +44,16 @@ async fn main(arguments: Arguments) -> io::Result<ExitCode> {
     match words.first().copied() {
         Some("costs") => costs::run().await?,
         Some("interrupts") => interrupts::run().await?,
+        Some("switches") => switches::run().await?,
+        Some("yield") => switches::yield_for_ever(),
+        Some("echo") => switches::echo()?,
         Some("packets") => packets::run().await?,
         Some("disk") => disk::run().await?,
         Some("files") => files::run(&words[1..]).await?,
         Some("papers") => return papers::run(&words[1..]).await,
         Some("papers-process") => return papers::process(&words[1..]).await,
         _ => {
-            println!("usage: measure costs|interrupts|packets|disk|files|papers");
+            println!("usage: measure costs|interrupts|switches|packets|disk|files|papers");
             return Ok(ExitCode(2));
         }
     }
