@@ -19,8 +19,9 @@ use super::frames::{self, FRAME_BYTES};
 pub const PROCESSES_MAX: u64 = 1024;
 /// Open files of all processes.
 const DESCRIPTORS_MAX: u64 = 262_144;
-/// Virtual CPUs of all processes.
-const CPUS_MAX: u64 = 4096;
+/// Virtual CPUs of all processes: so many that a program with 4,000 threads can be started by
+/// another one, which gives it three eighths. Their memory is charged too.
+const CPUS_MAX: u64 = 12_288;
 /// The part of all memory (one in so many) that is kept for the kernel's general needs and for
 /// frames in the harts' caches.
 const KERNEL_PART: usize = 16;

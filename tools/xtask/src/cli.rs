@@ -296,8 +296,15 @@ pub enum Measurement {
     /// The longest portion of the kernel's work during which nothing more urgent can run, by kind,
     /// counted
     Portions,
+    /// Messages through a chain of tasks and pipes: coroutines beside threads, on COPS and on Linux
+    Pipe,
     /// How soon urgent coroutines run, and the cost of each way into the kernel
     Priority,
+    /// Tasks that increment a counter in turn: coroutines beside threads, on COPS and on Linux
+    Ring,
+    /// Instructions of switches between coroutines, threads and processes, of calls and of
+    /// user-level interrupts
+    Switch,
 }
 
 #[derive(Debug, Args, Clone)]
@@ -308,6 +315,8 @@ pub enum Measurement {
     ./cops bench disk --smp 1\n  \
     ./cops bench files --smp 1\n  \
     ./cops bench idle-memory --connections 100\n  \
+    ./cops bench ring --icount\n  \
+    ./cops bench switch\n  \
     ./cops bench executor")]
 pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]

@@ -27,6 +27,7 @@ mod profile;
 mod qemu;
 mod repository;
 mod service;
+mod switch_budget;
 mod terminal;
 mod test;
 mod toolchain;

@@ -59,7 +59,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 46] = [
+const TESTS: [Test; 47] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -68,6 +68,15 @@ const TESTS: [Test; 46] = [
         status: 7,
         last_line: "line 999",
         message: "system call 4096 does not exist here",
+    },
+    Test {
+        name: "papers: chains of threads, with semaphores and pipes",
+        program: "papers",
+        arguments: &["check"],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "papers are in order",
+        message: "",
     },
     Test {
         name: "memory: malloc, mmap, mremap, madvise, brk",

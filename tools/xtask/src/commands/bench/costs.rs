@@ -95,6 +95,30 @@ pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> O
     Ok(Measured { rows, linux: kernel.map(|kernel| kernel.version), report })
 }
 
+/// The version of Linux, and the names and instructions of its rows; `None` if its kernel or what
+/// its program is built with is not there.
+///
+/// # Errors
+/// If the program fails.
+pub fn only_linux(
+    workspace: &Workspace,
+    prepared: &Prepared,
+    options: &Bench,
+) -> Outcome<Option<(String, Vec<(String, f64)>)>> {
+    let ready = packages::ensure(&[packages::LINUX_GCC], Progress::Lines)
+        .and_then(|()| linux_kernel::ensure(workspace, Progress::Lines));
+    let kernel = match ready {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            eprintln!("cops: only COPS is measured, because Linux cannot be prepared:\n{error}");
+            return Ok(None);
+        }
+    };
+    let lines = on_linux(prepared, options, &kernel, &build(workspace)?)?;
+    let rows = beside(&lines, &[])?.into_iter().map(|cost| (cost.name, cost.cops)).collect();
+    Ok(Some((kernel.version, rows)))
+}
+
 /// Builds the programs into a folder that contains nothing else.
 fn build(workspace: &Workspace) -> Outcome<PathBuf> {
     let folder = workspace.target.join("linux-costs");

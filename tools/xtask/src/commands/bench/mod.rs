@@ -11,9 +11,11 @@ pub mod hostile;
 mod idle_memory;
 mod libc_test;
 mod linux;
+pub mod papers;
 mod portions;
 mod priority;
 pub mod shares;
+pub mod switch;
 mod table;
 mod words;
 
@@ -36,9 +38,11 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     }
     // Counting requires one hart. The option excludes --smp, so this overrides only its default.
     let mut options = options.clone();
-    let counts =
-        options.icount || matches!(options.name, Measurement::Costs | Measurement::Portions);
-    if counts {
+    let counts = options.icount
+        || matches!(options.name, Measurement::Costs | Measurement::Portions | Measurement::Switch);
+    // The paper's machine has one hart too.
+    let is_of_one_hart = matches!(options.name, Measurement::Pipe | Measurement::Ring);
+    if counts || is_of_one_hart {
         options.machine.smp = 1;
     }
     let prepared = Prepared::new(workspace, Progress::Lines)?;
@@ -69,10 +73,22 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             report = Some(text);
             ("hostile", rows)
         }
+        Measurement::Pipe | Measurement::Ring => {
+            let experiment =
+                if options.name == Measurement::Ring { papers::RING } else { papers::PIPE };
+            let measured = papers::measure(workspace, &prepared, &options, &experiment)?;
+            linux = measured.linux;
+            (experiment.name, measured.rows)
+        }
         Measurement::Portions => {
             let (rows, text) = portions::measure(&prepared, &options)?;
             report = Some(text);
             ("portions", rows)
+        }
+        Measurement::Switch => {
+            let measured = switch::measure(workspace, &prepared, &options)?;
+            linux = measured.linux;
+            ("switch", measured.rows)
         }
         Measurement::Priority => {
             let (rows, text) = priority::measure(&prepared, &options)?;

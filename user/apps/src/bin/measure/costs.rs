@@ -9,7 +9,6 @@ use core::task::Poll;
 use cops::abi::syscall::GETPID;
 use cops::io::{self, Fd, Read, pipe};
 use cops::process::spawn;
-use cops::task::{self, Priority, yield_now};
 
 use crate::counter::{call, instructions};
 use crate::summary::Summary;
@@ -24,7 +23,7 @@ pub async fn run() -> io::Result<()> {
     synchronous_calls(&reader, &writer)?;
     let plain_write = at_once(&mut reader, &writer).await?;
     that_waits(&mut reader, &writer, plain_write).await?;
-    switches().await;
+    crate::switches::coroutines("coroutine-switch").await;
     processes().await
 }
 
@@ -134,25 +133,4 @@ async fn that_waits(reader: &mut Fd, writer: &Fd, plain_write: u64) -> io::Resul
     Summary::of(submissions).print_cost("async-read-submitted");
     Summary::of(completions).print_cost("async-read-completed");
     Ok(())
-}
-
-/// Two coroutines of the same priority that yield to each other: instructions per switch.
-async fn switches() {
-    const SWITCHES: u64 = 20_000;
-    let other = task::spawn_join(
-        async {
-            for _ in 0..SWITCHES / 2 {
-                yield_now().await;
-            }
-        },
-        Priority::DEFAULT,
-    );
-    yield_now().await;
-    let before = instructions();
-    for _ in 0..SWITCHES / 2 - 10 {
-        yield_now().await;
-    }
-    let each = (instructions() - before) / (SWITCHES - 20);
-    let _ = other.await;
-    Summary::of(Vec::from([each])).print_cost("coroutine-switch");
 }

@@ -3,6 +3,10 @@
 
 use core::arch::asm;
 
+use cops::abi::Errno;
+use cops::abi::file::{control, open};
+use cops::abi::syscall::FCNTL;
+
 /// Instructions executed by this hart. On an emulator that does not count them, some increasing
 /// value.
 #[inline]
@@ -29,4 +33,12 @@ pub fn ticks() -> u64 {
 pub fn call(number: usize) -> isize {
     // SAFETY: the call passes no memory address, because all its arguments are 0.
     unsafe { cops::private::system_call(number, [0; 6], 0, 0) }.0
+}
+
+/// Makes reads of a descriptor return `EAGAIN` instead of waiting.
+pub fn set_nonblocking(descriptor: i32) -> Result<(), Errno> {
+    let words = [descriptor as usize, control::SET_FLAGS, open::NON_BLOCKING as usize, 0, 0, 0];
+    // SAFETY: the call passes numbers only, so the kernel accesses no memory of this program.
+    let result = unsafe { cops::private::system_call(FCNTL, words, 0, 0) }.0;
+    cops::abi::errno::decode(result).map(drop)
 }
