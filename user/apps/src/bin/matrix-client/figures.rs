@@ -5,7 +5,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use core::ops::Range;
 
 use cops::time::Duration;
 
@@ -20,8 +19,9 @@ impl fmt::Display for Microseconds {
     }
 }
 
-/// The line for these connections; `common`: members for all lines.
-pub fn line(class: Option<u8>, tally: &Tally, window: &Range<Duration>, common: &str) -> String {
+/// The line for these connections, which have been measured for this time; `common`: members for
+/// all lines.
+pub fn line(class: Option<u8>, tally: &Tally, measured: Duration, common: &str) -> String {
     let latencies = &tally.latencies;
     let count = latencies.len() as u64;
     let sum: u128 = latencies.iter().map(|&each| u128::from(each)).sum();
@@ -29,9 +29,8 @@ pub fn line(class: Option<u8>, tally: &Tally, window: &Range<Duration>, common: 
     let squares = latencies.iter().map(|&each| u128::from(each.abs_diff(mean)).pow(2)).sum::<u128>();
     let deviation = (squares / u128::from(count.max(1))).isqrt() as u64;
     let class = class.map_or_else(|| String::from("null"), |class| format!("{class}"));
-    let milliseconds = (window.end - window.start).as_millis().max(1) as u64;
     // Thousandths of an answer a second.
-    let throughput = u128::from(tally.in_window) * 1_000_000 / u128::from(milliseconds);
+    let throughput = u128::from(tally.in_window) * 1_000_000_000 / measured.as_micros().max(1);
     format!(
         "{{\"class\":{class},\"sent\":{},\"received\":{},\"errors\":{},\"throughput_rps\":{}.{:03},{common},\
          \"latency_us\":{{\"mean\":{},\"p50\":{},\"p90\":{},\"p99\":{},\"p999\":{},\"max\":{},\"jitter\":{},\

@@ -67,9 +67,9 @@ async fn main(arguments: Arguments) -> Result<ExitCode> {
     let load = Arc::new(Load::new(workload, &options));
     let connections = open(&load).await?;
 
-    let before = statistics()?;
+    let (begin, before) = (Instant::now(), statistics()?);
     let tallies = drive(&load, connections).await;
-    let after = statistics()?;
+    let (elapsed, after) = (begin.elapsed(), statistics()?);
 
     let grown = |end: u64, begin: u64| end.wrapping_sub(begin);
     let common = format!(
@@ -80,13 +80,16 @@ async fn main(arguments: Arguments) -> Result<ExitCode> {
         grown(after.calls_deferred, before.calls_deferred),
         grown(after.cpu_switches, before.cpu_switches),
     );
-    let window = &load.window;
+    let measured = match load.pace {
+        Pace::Counted(_) => elapsed,
+        _ => options.measured,
+    };
     let all = Tally::sum(tallies.iter());
-    println!("{}", figures::line(None, &all, window, &common));
+    println!("{}", figures::line(None, &all, measured, &common));
     if options.classes > 1 {
         for class in 0..options.classes {
             let of_class = tallies.iter().skip(class.into()).step_by(options.classes.into());
-            println!("{}", figures::line(Some(class), &Tally::sum(of_class), window, &common));
+            println!("{}", figures::line(Some(class), &Tally::sum(of_class), measured, &common));
         }
     }
     Ok(ExitCode(u8::from(all.errors() > 0)))
