@@ -129,7 +129,11 @@ fn count(prepared: &Prepared, options: &Bench, save: Save<'_>) -> Outcome<Vec<Ro
                 let each = (requests / connections).max(if options.quick { 10 } else { 20 });
                 let mut paces = vec![guest::Pace::Counted(each)];
                 if !options.quick {
-                    paces.push(guest::Pace::Open { period_ms: PERIOD_MS, milliseconds: 500 });
+                    paces.push(guest::Pace::Open {
+                        period_us: PERIOD_MS * 1000,
+                        warm_up_ms: PERIOD_MS,
+                        milliseconds: 500,
+                    });
                 }
                 for pace in paces {
                     let point = guest::Point { model, connections, matrix, classes: 1, pace };

@@ -76,8 +76,8 @@ fn settings(options: &Bench, vcpus: &[u32]) -> Vec<Setting> {
 }
 
 /// The period in which that many connections make this part of `capacity` requests a second.
-fn period_ms(connections: u32, capacity: f64, part: f64) -> u32 {
-    (f64::from(connections) * 1000.0 / (capacity * part).max(1.0)).round().max(1.0) as u32
+fn period_us(connections: u32, capacity: f64, part: f64) -> u32 {
+    (f64::from(connections) * 1e6 / (capacity * part).max(1.0)).round().max(1.0) as u32
 }
 
 /// Adds the rows of a load, and shows the first one.
@@ -103,7 +103,8 @@ fn time(
     let capacity = closed.first().map_or(0.0, |row| number(row, "throughput_rps"));
     add(rows, closed, "capacity");
     for (load, part) in [("unloaded", UNLOADED), ("overload", OVERLOAD)] {
-        let pace = Pace::Open { period_ms: period_ms(connections, capacity, part) };
+        let period_ms = period_us(connections, capacity, part).div_ceil(1000);
+        let pace = Pace::Open { period_ms };
         add(rows, session.measure(&point(pace))?, load);
     }
     let papers = Point { warm_up_seconds: 0, ..point(Pace::Pause { pause_ms: PAUSE_MS }) };
@@ -128,10 +129,11 @@ fn count(
     let capacity = closed.first().map_or(0.0, |row| number(row, "throughput_rps"));
     add(rows, closed, "capacity");
     for (load, part) in [("unloaded", UNLOADED), ("overload", OVERLOAD)] {
-        let period_ms = period_ms(connections, capacity, part);
-        // At least a few requests of each connection.
-        let milliseconds = milliseconds.max(5 * period_ms);
-        add(rows, measure(guest::Pace::Open { period_ms, milliseconds })?, load);
+        let period_us = period_us(connections, capacity, part);
+        // At least some requests of each connection.
+        let milliseconds = milliseconds.max(20 * period_us / 1000);
+        let warm_up_ms = (2 * period_us).div_ceil(1000).max(50);
+        add(rows, measure(guest::Pace::Open { period_us, warm_up_ms, milliseconds })?, load);
     }
     add(rows, measure(guest::Pace::Pause { pause_ms: PAUSE_MS, milliseconds })?, "papers");
     Ok(())
@@ -167,9 +169,9 @@ mod tests {
 
     #[test]
     fn periods_are_parts_of_the_capacity() {
-        assert_eq!(period_ms(64, 1280.0, OVERLOAD), 25);
-        assert_eq!(period_ms(64, 1280.0, UNLOADED), 500);
-        assert_eq!(period_ms(1, 1e9, 1.0), 1, "not 0");
-        assert_eq!(period_ms(64, 0.0, 1.0), 64_000);
+        assert_eq!(period_us(64, 1280.0, OVERLOAD), 25_000);
+        assert_eq!(period_us(64, 1280.0, UNLOADED), 500_000);
+        assert_eq!(period_us(1, 1e9, 1.0), 1, "not 0");
+        assert_eq!(period_us(64, 0.0, 1.0), 64_000_000);
     }
 }

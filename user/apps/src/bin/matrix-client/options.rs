@@ -69,7 +69,9 @@ impl Options {
                 "--warm-up-ms" => options.warm_up = milliseconds()?,
                 "--milliseconds" => options.measured = milliseconds()?,
                 "--drain-ms" => options.drain = milliseconds()?,
-                "--period-ms" => options.pace = Pace::Open(milliseconds()?),
+                "--period-us" => {
+                    options.pace = Pace::Open(Duration::from_micros(number(option, value)?));
+                }
                 "--pause-ms" => options.pace = Pace::Pause(milliseconds()?),
                 "--requests" => options.pace = Pace::Counted(number(option, value)?),
                 _ => return Err(format!("{option} is no option; see the program's source")),

@@ -20,7 +20,7 @@ pub enum Pace {
     /// This many requests on each connection.
     Counted(u32),
     /// A request in each period.
-    Open { period_ms: u32, milliseconds: u32 },
+    Open { period_us: u32, warm_up_ms: u32, milliseconds: u32 },
     /// A pause after each answer.
     Pause { pause_ms: u32, milliseconds: u32 },
 }
@@ -46,8 +46,9 @@ pub fn measure(prepared: &Prepared, machine: &Machine, point: &Point) -> Outcome
     add("--classes", point.classes);
     match point.pace {
         Pace::Counted(requests) => add("--requests", requests),
-        Pace::Open { period_ms, milliseconds } => {
-            add("--period-ms", period_ms);
+        Pace::Open { period_us, warm_up_ms, milliseconds } => {
+            add("--period-us", period_us);
+            add("--warm-up-ms", warm_up_ms);
             add("--milliseconds", milliseconds);
         }
         Pace::Pause { pause_ms, milliseconds } => {
@@ -100,7 +101,7 @@ fn complete(row: &mut Row, point: &Point) {
     }
     let (name, period_ms, pause_ms) = match point.pace {
         Pace::Counted(_) => ("closed", None, None),
-        Pace::Open { period_ms, .. } => ("open", Some(period_ms), None),
+        Pace::Open { period_us, .. } => ("open", Some(f64::from(period_us) / 1000.0), None),
         Pace::Pause { pause_ms, .. } => ("pause", None, Some(pause_ms)),
     };
     let columns = [
