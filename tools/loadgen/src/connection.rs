@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use matrix_message::{Direction, HEADER_BYTES, HEADER_WORDS, Header, as_bytes, as_bytes_mut};
 use mio::net::TcpStream;
 
-use crate::workload::Workload;
+use matrix_message::workload::Workload;
 
 /// The reason why a connection can no longer be used.
 #[derive(Debug)]

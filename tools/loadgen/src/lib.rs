@@ -5,7 +5,6 @@
 //! | module | responsible for |
 //! | --- | --- |
 //! | [`arguments`] | the command line |
-//! | [`workload`] | which matrices are sent, and whether an answer is correct |
 //! | [`connection`] | bytes of one connection: requests out, answers in |
 //! | [`opening`] | opening all connections at a limited rate |
 //! | [`load`] | the event loop: what is sent when, what is measured |
@@ -34,4 +33,3 @@ pub mod opening;
 pub mod outcome;
 pub mod progress;
 pub mod statistics;
-pub mod workload;

@@ -29,7 +29,7 @@ use crate::clock::{Clock, Timer};
 use crate::connection::{Answer, Connection, Loss};
 use crate::progress::Progress;
 use crate::statistics::{Durations, Statistics};
-use crate::workload::Workload;
+use matrix_message::workload::Workload;
 
 /// Maximum number of errors that are reported in detail.
 const COMPLAINTS: usize = 10;

@@ -12,7 +12,7 @@ use clap::Parser;
 use cops_loadgen::arguments::Arguments;
 use cops_loadgen::outcome::Outcome;
 use cops_loadgen::progress::Progress;
-use cops_loadgen::workload::Workload;
+use matrix_message::workload::Workload;
 use cops_loadgen::{hostile, load, opening};
 
 type AnyError = Box<dyn std::error::Error>;

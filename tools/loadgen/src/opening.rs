@@ -16,7 +16,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::arguments::LoadSettings;
 use crate::connection::{Answer, Connection, Loss};
 use crate::progress::Progress;
-use crate::workload::Workload;
+use matrix_message::workload::Workload;
 
 /// Maximum number of simultaneous attempts: more would only queue in the server's backlog.
 const CONCURRENT_ATTEMPTS: usize = 16;

@@ -298,13 +298,19 @@ pub enum Measurement {
     Portions,
     /// Messages through a chain of tasks and pipes: coroutines beside threads, on COPS and on Linux
     Pipe,
-    /// How soon urgent coroutines run, and the cost of each way into the kernel
-    Priority,
     /// Tasks that increment a counter in turn: coroutines beside threads, on COPS and on Linux
     Ring,
     /// Instructions of switches between coroutines, threads and processes, of calls and of
     /// user-level interrupts
     Switch,
+    /// The models of the papers by the number of connections: throughput and latency; with --icount
+    /// inside the machine, and instructions per request
+    Models,
+    /// Throughput and latency of connections by their class, at twice the load that is possible;
+    /// with --icount inside the machine
+    Priority,
+    /// How soon urgent coroutines run, and the cost of each way into the kernel
+    Wakeups,
 }
 
 #[derive(Debug, Args, Clone)]
@@ -317,6 +323,10 @@ pub enum Measurement {
     ./cops bench idle-memory --connections 100\n  \
     ./cops bench ring --icount\n  \
     ./cops bench switch\n  \
+    ./cops bench models --quick\n  \
+    ./cops bench models --model kcuc,ktut --matrix 1 --connections 256 --rounds 5\n  \
+    ./cops bench models --papers-machine\n  \
+    ./cops bench priority --icount --json priority.json\n  \
     ./cops bench executor")]
 pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]
@@ -330,6 +340,19 @@ pub struct Bench {
     /// TCP connections [default: 64, or 400 for idle-memory]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: Option<u32>,
+    /// For models: these only [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub model: Vec<Model>,
+    /// For models: matrices with this many rows only
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub matrix: Vec<u32>,
+    /// For models: how often everything is measured; the rows are medians [default: 3, quick: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: Option<u32>,
+    /// For models: the papers' client on one hart on which an instruction takes 2^SHIFT ns; 3 is
+    /// about their 100 MHz
+    #[arg(long, value_name = "SHIFT", num_args = 0..=1, default_missing_value = "3", conflicts_with = "icount", value_parser = clap::value_parser!(u32).range(0..=10))]
+    pub papers_machine: Option<u32>,
     /// Also write configuration and rows to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

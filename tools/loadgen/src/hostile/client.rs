@@ -11,7 +11,7 @@ use matrix_message::{
 use rustix::net::sockopt::set_socket_linger;
 
 use super::{Failure, Suite};
-use crate::workload::Workload;
+use matrix_message::workload::Workload;
 
 /// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(5);

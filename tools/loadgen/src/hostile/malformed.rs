@@ -7,7 +7,7 @@ use matrix_message::{Direction, HEADER_BYTES, Header, Operation, Side};
 
 use super::client::{GoodClient, connect, expect_closed};
 use super::{Case, Failure, Suite};
-use crate::workload::mix;
+use matrix_message::workload::mix;
 
 /// Number of garbage bytes: more than any message has.
 const GARBAGE_BYTES: u64 = 1 << 20;

@@ -81,6 +81,7 @@ impl Prepared {
             disk: None,
             boot_arguments: vec![format!("loglevel={level}")],
             count_instructions: None,
+            clock_shift: 0,
             seed: 1,
             gdb_port: None,
             plugin: None,

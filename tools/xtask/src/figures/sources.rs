@@ -120,7 +120,7 @@ pub const SOURCES: [Source; 18] = [
         make: Make::Cops(&["bench", "disk", "--smp", "1", "--json", "docs/results/disk.json"]),
         measures: SYSTEM,
     },
-    Source { name: "priority", make: Make::Cops(&["bench", "priority"]), measures: PROGRAMS },
+    Source { name: "wakeups", make: Make::Cops(&["bench", "wakeups"]), measures: PROGRAMS },
     Source { name: "hostile", make: Make::Cops(&["bench", "hostile"]), measures: PROGRAMS },
     Source { name: "costs", make: Make::Cops(&["bench", "costs"]), measures: PROGRAMS },
     Source {

@@ -68,6 +68,8 @@ pub struct Boot {
     pub boot_arguments: Vec<String>,
     /// Counts instructions as time, on one hart.
     pub count_instructions: Option<Idle>,
+    /// If instructions are counted: each takes this power of two of nanoseconds.
+    pub clock_shift: u32,
     /// If instructions are counted: seed of the emulator's random numbers, from which the guest
     /// gets its own seed.
     pub seed: u32,
@@ -126,8 +128,10 @@ impl Boot {
         // A guest that resets itself has crashed: end instead of restarting.
         add(&["-no-reboot"]);
         match self.count_instructions {
-            Some(Idle::Skipped) => add(&["-icount", "shift=0,sleep=off"]),
-            Some(Idle::Waited) => add(&["-icount", "shift=0,sleep=on"]),
+            Some(idle) => {
+                let sleep = if idle == Idle::Skipped { "off" } else { "on" };
+                add(&["-icount", &format!("shift={},sleep={sleep}", self.clock_shift)]);
+            }
             None => {}
         }
         if self.count_instructions.is_some() {
@@ -208,6 +212,7 @@ mod tests {
             disk: None,
             boot_arguments: vec!["loglevel=warn".into()],
             count_instructions: None,
+            clock_shift: 0,
             seed: 5,
             gdb_port: None,
             plugin: None,
@@ -251,6 +256,12 @@ mod tests {
         ] {
             assert!(line.contains(part), "{part} is not in {line}");
         }
+    }
+
+    #[test]
+    fn a_slow_clock_is_the_emulators() {
+        let slow = Boot { count_instructions: Some(Idle::Waited), clock_shift: 3, ..boot() };
+        assert!(line(&slow).contains("-icount shift=3,sleep=on"));
     }
 
     #[test]

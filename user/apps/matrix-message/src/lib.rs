@@ -1,6 +1,7 @@
 //! The wire format of the matrix service, shared by the server in the guest and all clients on the
-//! host: the frame header, its validation, and squaring a matrix in wire representation. The crate
-//! does not allocate, does no I/O and contains no `unsafe` code.
+//! host: the frame header, its validation, and squaring a matrix in wire representation. Clients
+//! also share the [`workload`], which is the only part that allocates. The crate does no I/O and
+//! contains no `unsafe` code.
 //!
 //! One message, little endian, the same in both directions:
 //!
@@ -51,8 +52,11 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+extern crate alloc;
+
 mod header;
 mod multiply;
+pub mod workload;
 
 pub use header::{Direction, Header, Malformed, Operation, Side};
 pub use multiply::{SizeMismatch, multiply_square, perform};

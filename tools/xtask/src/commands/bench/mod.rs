@@ -11,12 +11,15 @@ pub mod hostile;
 mod idle_memory;
 mod libc_test;
 mod linux;
+mod matrix;
+mod models;
 pub mod papers;
 mod portions;
 mod priority;
 pub mod shares;
 pub mod switch;
 mod table;
+mod wakeups;
 mod words;
 
 use serde_json::{Map, Value, json};
@@ -48,6 +51,22 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     let prepared = Prepared::new(workspace, Progress::Lines)?;
     let mut report = None;
     let mut linux = None;
+    let document = |name: &str, rows: &[Map<String, Value>]| {
+        let mut document = Map::new();
+        document.insert("bench".into(), name.into());
+        let configuration = json!({
+            "quick": options.quick, "icount": counts, "papers_machine": options.papers_machine,
+        });
+        document.insert("config".into(), configuration);
+        document.insert("rows".into(), rows.into());
+        let more = service::provenance(workspace, &prepared, &options.machine);
+        service::with_configuration(document, more)
+    };
+    // What has been measured when the run is interrupted is not lost.
+    let keep = |name: &str, rows: &[Map<String, Value>]| {
+        let file = workspace.results_folder().join(format!("{name}.json"));
+        service::write_document(&document(name, rows), &file)
+    };
     let (name, rows) = match options.name {
         Measurement::Closed => ("closed", closed::measure(workspace, &prepared, &options)?),
         Measurement::Costs => {
@@ -90,21 +109,25 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             linux = measured.linux;
             ("switch", measured.rows)
         }
+        Measurement::Models => {
+            let save = |rows: &[_]| keep("models", rows);
+            ("models", models::measure(workspace, &prepared, &options, &save)?)
+        }
         Measurement::Priority => {
-            let (rows, text) = priority::measure(&prepared, &options)?;
+            let save = |rows: &[_]| keep("priority", rows);
+            ("priority", priority::measure(workspace, &prepared, &options, &save)?)
+        }
+        Measurement::Wakeups => {
+            let (rows, text) = wakeups::measure(&prepared, &options)?;
             report = Some(text);
-            ("priority", rows)
+            ("wakeups", rows)
         }
     };
-    let mut document = Map::new();
-    document.insert("bench".into(), name.into());
-    document.insert("config".into(), json!({ "quick": options.quick, "icount": counts }));
-    document.insert("rows".into(), rows.into());
-    let mut more = service::provenance(workspace, &prepared, &options.machine);
-    if let Some(version) = linux {
-        more.insert("linux".into(), version.into());
+    let mut document = document(name, &rows);
+    if let (Some(version), Some(Value::Object(configuration))) = (linux, document.get_mut("config"))
+    {
+        configuration.insert("linux".into(), version.into());
     }
-    let document = service::with_configuration(document, more);
     let file = workspace.results_folder().join(format!("{name}.json"));
     service::write_document(&document, &file)?;
     println!("data: {}", file.display());

@@ -1,348 +1,177 @@
-//! The benefit and the cost of priorities: how soon a most urgent coroutine runs that a timer or a
-//! packet wakes while every hart computes for another process, with preemption on wake and with the
-//! clock tick alone; and the instructions of each way across the boundary.
+//! The priorities of connections (SPEC 5.3): 64 and 128 connections in 8 and 4 classes, on 1 to 4
+//! virtual CPUs. For each of these:
 //!
-//! A test (`usertests order`) shows that two processes run their coroutines in a common order; its
-//! figures are repeated here.
+//! - `capacity`: a closed loop, of which the next two loads are fractions;
+//! - `unloaded`: an open loop with a tenth of that;
+//! - `overload`: an open loop with twice that;
+//! - `papers`: the papers' client, which pauses for 50 ms after each answer.
+//!
+//! With counted instructions the same happens inside the machine, on one virtual CPU.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
-use std::time::Duration;
-
-use serde_json::{Map, Value};
-
-use super::Rows;
+use super::matrix::{Point, Row, Save, Session, guest, number};
+use super::models::line;
 use super::table::Table;
-use super::words::{self, Line};
-use crate::cli::Bench;
+use crate::cli::{Bench, Model};
 use crate::commands::Prepared;
-use crate::error::{Because, Failure, Outcome};
-use crate::qemu::command::{Boot, Idle};
-use crate::qemu::console::PassThrough;
-use crate::qemu::server::Server;
-use crate::service;
+use crate::error::Outcome;
+use crate::service::{Client, Pace};
+use crate::terminal::Progress;
+use crate::workspace::Workspace;
 
-/// Time limit of a boot for one measurement.
-const LIMIT: Duration = Duration::from_secs(300);
-/// Interval between two packets. Not a multiple of a time slice, so that packets arrive at all
-/// positions within a slice.
-const PACKET_PAUSE: Duration = Duration::from_micros(3700);
-/// The guest's answer for a packet if another interrupt came after the packet's.
-const UNKNOWN: u64 = u64::MAX;
+const MATRIX: u32 = 15;
+const PAUSE_MS: u32 = 50;
+/// Parts of the capacity.
+const UNLOADED: f64 = 0.1;
+const OVERLOAD: f64 = 2.0;
 
-/// The configuration of kernel and machine.
+/// One experiment.
+#[derive(Clone, Copy)]
 struct Setting {
-    clock: &'static str,
-    harts: u32,
-    preemption: &'static str,
+    vcpus: u32,
+    connections: u32,
+    classes: u32,
 }
 
-pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> {
-    let mut rows = Rows::new();
-    let mut report = String::from("# What urgency is worth, and what it costs\n");
-
-    let costs = costs(prepared, options)?;
-    let table = cost_table(&costs);
-    println!("\ninstructions, one hart\n{}", table.plain());
-    report += &format!(
-        "\n## Across the boundary, in instructions (one hart, counted)\n\n{}",
-        table.markdown()
-    );
-    rows.extend(costs);
-
-    let order = order(prepared, options)?;
-    println!(
-        "order across two processes with the same eight priorities, both strict, ready at once"
-    );
-    let table = order_table(&order);
-    println!("{}", table.plain());
-    report += &format!(
-        "\n## Order across two processes with the same eight priorities, both strict, ready at once\n\n`out of order`: pairs of \
-         coroutines of which the less urgent began first; `overtaken`: most less urgent ones that began before one.\n\n{}",
-        table.markdown()
-    );
-    rows.extend(order);
-
-    let mut latencies = Rows::new();
-    for setting in settings(options) {
-        latencies.push(timer(prepared, options, &setting)?);
-        latencies.push(packets(prepared, options, &setting)?);
-    }
-    let table = latency_table(&latencies);
-    println!(
-        "a most urgent coroutine is woken while all harts compute at the least urgent level\n{}",
-        table.plain()
-    );
-    report += &format!(
-        "\n## A most urgent coroutine is woken while all harts compute at the least urgent level\n\nMicroseconds from the moment \
-         the timer was to ring, or the kernel took the network device's interrupt, to the coroutine's next instruction. `tick`: a kernel \
-         that looks for something more urgent only when a time slice of 10 ms is over (boot argument `preempt=tick`).\n\n{}",
-        table.markdown()
-    );
-    rows.extend(latencies);
-    Ok((rows, report))
-}
-
-fn settings(options: &Bench) -> Vec<Setting> {
-    let mut settings = Vec::new();
-    let machines: &[(&str, u32)] = if options.icount {
-        &[("instructions", 1)]
+pub fn measure(
+    workspace: &Workspace,
+    prepared: &Prepared,
+    options: &Bench,
+    save: Save<'_>,
+) -> Outcome<Vec<Row>> {
+    let mut rows = Vec::new();
+    if options.icount {
+        for setting in settings(options, &[1]) {
+            count(prepared, options, setting, &mut rows)?;
+            save(&rows)?;
+        }
     } else {
-        &[("instructions", 1), ("wall", 1), ("wall", 4)]
-    };
-    for &(clock, harts) in machines {
-        for preemption in ["wake", "tick"] {
-            settings.push(Setting { clock, harts, preemption });
+        let client = Client::build(workspace, Progress::Lines)?;
+        let vcpus: &[u32] = if options.quick { &[1, 4] } else { &[1, 2, 3, 4] };
+        for setting in settings(options, vcpus) {
+            let mut machine = options.machine.clone();
+            machine.smp = setting.vcpus;
+            let mut session =
+                Session::start(workspace, prepared, &client, &machine, Model::Kcuc, None)?;
+            time(&mut session, options, setting, &mut rows)?;
+            session.shut_down();
+            save(&rows)?;
+        }
+    }
+    println!("\n{}", table(&rows).plain());
+    Ok(rows)
+}
+
+fn settings(options: &Bench, vcpus: &[u32]) -> Vec<Setting> {
+    let connections: &[u32] = if options.quick { &[64] } else { &[64, 128] };
+    let classes: &[u32] = if options.quick { &[8] } else { &[8, 4] };
+    let mut settings = Vec::new();
+    for &vcpus in vcpus {
+        for &connections in connections {
+            for &classes in classes {
+                settings.push(Setting { vcpus, connections, classes });
+            }
         }
     }
     settings
 }
 
-impl Setting {
-    fn boot(
-        &self,
-        prepared: &Prepared,
-        options: &Bench,
-        argv: &[&str],
-        idle: Idle,
-    ) -> Outcome<Boot> {
-        let mut machine = options.machine.clone();
-        machine.smp = self.harts;
-        let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
-        let mut boot = prepared.boot(&machine, &argv, &[])?;
-        if self.preemption == "tick" {
-            boot.boot_arguments.push("preempt=tick".into());
-        }
-        match idle {
-            _ if self.clock == "wall" => {}
-            Idle::Skipped => boot.make_repeatable(),
-            // The benchmark's peer is outside.
-            Idle::Waited => boot.count_instructions = Some(idle),
-        }
-        Ok(boot)
-    }
-
-    fn row(&self, cause: &str) -> Map<String, Value> {
-        let mut row = Map::new();
-        row.insert("what".into(), "latency".into());
-        row.insert("cause".into(), cause.into());
-        row.insert("clock".into(), self.clock.into());
-        row.insert("harts".into(), self.harts.into());
-        row.insert("preemption".into(), self.preemption.into());
-        row
-    }
+/// The period in which that many connections make this part of `capacity` requests a second.
+fn period_us(connections: u32, capacity: f64, part: f64) -> u32 {
+    (f64::from(connections) * 1e6 / (capacity * part).max(1.0)).round().max(1.0) as u32
 }
 
-/// Runs on one hart that counts instructions.
-fn counted(prepared: &Prepared, options: &Bench, argv: &[&str]) -> Outcome<Vec<Line>> {
-    let setting = Setting { clock: "instructions", harts: 1, preemption: "wake" };
-    words::listen_to_success(
-        &prepared.qemu,
-        &setting.boot(prepared, options, argv, Idle::Skipped)?,
-        LIMIT,
-    )
-}
-
-// ---- what it costs
-// ----------------------------------------------------------------------------------------------------
-
-/// The program's names of operations, and their descriptions.
-const OPERATIONS: [(&str, &str); 12] = [
-    ("coroutine-switch", "one coroutine yields to another"),
-    ("sync-getpid", "system call, synchronous: getpid"),
-    ("sync-read-at-once", "read of a byte that is there, synchronous"),
-    ("sync-write-at-once", "write of a byte without a waiting reader, synchronous"),
-    ("async-read-at-once", "read of a byte that is there, asynchronous"),
-    ("async-read-submitted", "asynchronous read that has to wait: until it is in flight"),
-    (
-        "async-read-completed",
-        "... from the write that ends the wait (without it) until the reader resumes",
-    ),
-    (
-        "wake-suppressed",
-        "timer rings for a coroutine that is less urgent than the one that runs: it waits, and nothing is sent",
-    ),
-    ("user-interrupt", "... that is more urgent: posted, handler, id in the ready queue, return"),
-    ("spawn-process", "start of a small process"),
-    ("spawn-exit-wait", "... its whole life, and the wait for its end"),
-    ("nothing", "nothing: what measuring takes, included above"),
-];
-
-fn costs(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
-    let mut lines = counted(prepared, options, &["/bin/measure", "costs"])?;
-    lines.extend(counted(prepared, options, &["/bin/measure", "interrupts"])?);
-    let mut rows = Rows::new();
-    for (operation, title) in OPERATIONS {
-        let line = lines.iter().find(|line| line.tag == "cost" && line.text("op") == operation);
-        let line =
-            line.ok_or_else(|| Failure::new(format!("/bin/measure said nothing of {operation}")))?;
-        let mut row = Map::new();
-        row.insert("what".into(), "cost".into());
-        row.insert("op".into(), operation.into());
-        row.insert("title".into(), title.into());
-        row.insert("instructions".into(), line.number("p50")?.into());
-        for name in ["count", "min", "p99", "max"] {
-            row.insert(name.into(), line.number(name)?.into());
-        }
-        if let Some(counters) =
-            lines.iter().find(|line| line.tag == "interrupts" && line.text("op") == operation)
-        {
-            for name in ["rounds", "posted", "sent", "suppressed", "taken"] {
-                row.insert(format!("interrupts_{name}"), counters.number(name)?.into());
-            }
-        }
+/// Adds the rows of a load, and shows the first one.
+fn add(rows: &mut Vec<Row>, measured: Vec<Row>, load: &str) {
+    for mut row in measured {
+        println!("{load:<9} {}", line(&row));
+        row.insert("load".into(), load.into());
         rows.push(row);
     }
-    Ok(rows)
 }
 
-fn cost_table(rows: &Rows) -> Table {
-    let mut table = Table::new(1, &["operation", "p50", "p99", "max"]);
-    for row in rows {
-        table.add([
-            row["title"].as_str().unwrap_or_default().to_owned(),
-            row["instructions"].to_string(),
-            row["p99"].to_string(),
-            row["max"].to_string(),
-        ]);
+fn time(
+    session: &mut Session,
+    options: &Bench,
+    setting: Setting,
+    rows: &mut Vec<Row>,
+) -> Outcome<()> {
+    let Setting { connections, classes, .. } = setting;
+    let (seconds, warm_up_seconds) = if options.quick { (1, 1) } else { (5, 1) };
+    let point =
+        |pace| Point { connections, matrix: MATRIX, pace, classes, seconds, warm_up_seconds };
+    let closed = session.measure(&point(Pace::Closed))?;
+    let capacity = closed.first().map_or(0.0, |row| number(row, "throughput_rps"));
+    add(rows, closed, "capacity");
+    for (load, part) in [("unloaded", UNLOADED), ("overload", OVERLOAD)] {
+        let period_ms = period_us(connections, capacity, part).div_ceil(1000);
+        let pace = Pace::Open { period_ms };
+        add(rows, session.measure(&point(pace))?, load);
     }
-    table
+    let papers = Point { warm_up_seconds: 0, ..point(Pace::Pause { pause_ms: PAUSE_MS }) };
+    add(rows, session.measure(&papers)?, "papers");
+    Ok(())
 }
 
-// ---- what it is worth
-// -------------------------------------------------------------------------------------------------
-
-/// The order that the test observes, on one hart that counts instructions and on four.
-fn order(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
-    let mut rows = Rows::new();
-    for (clock, harts) in [("instructions", 1), ("wall", 4)] {
-        let setting = Setting { clock, harts, preemption: "wake" };
-        let boot =
-            setting.boot(prepared, options, &["/bin/usertests", "order::"], Idle::Skipped)?;
-        let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
-        let found = said.lines.iter().filter(|line| line.tag == "order");
-        for line in found {
-            let mut row = Map::new();
-            row.insert("what".into(), "order".into());
-            row.insert("yielding".into(), line.text("yielding").into());
-            row.insert("clock".into(), clock.into());
-            row.insert("harts".into(), harts.into());
-            for name in ["coroutines", "pairs", "out_of_order", "overtaken"] {
-                row.insert(name.into(), line.number(name)?.into());
-            }
-            rows.push(row);
-        }
-    }
-    Ok(rows)
-}
-
-fn order_table(rows: &Rows) -> Table {
-    let mut table = Table::new(
-        2,
-        &["yielding", "clock", "harts", "coroutines", "pairs", "out of order", "overtaken"],
-    );
-    for row in rows {
-        let text =
-            |name: &str| row[name].as_str().map_or_else(|| row[name].to_string(), str::to_owned);
-        table.add(
-            ["yielding", "clock", "harts", "coroutines", "pairs", "out_of_order", "overtaken"]
-                .map(text),
-        );
-    }
-    table
-}
-
-/// The clock wakes a sleeper: `/bin/victim` beside a program that computes on all harts.
-fn timer(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Map<String, Value>> {
-    let samples = format!("samples={}", if options.quick { 100 } else { 500 });
-    // As urgent as its parent before it starts; otherwise it would wait for the end of a time slice
-    // before it could raise its level.
-    let argv = ["/bin/victim", "beside", &samples, "level=0", "mean-us=3700"];
-    let boot = setting.boot(prepared, options, &argv, Idle::Skipped)?;
-    let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
-    let probe = said.lines.iter().filter(|line| line.tag == "probe").nth(1);
-    let probe = probe.ok_or_else(|| {
-        Failure::new(format!("the victim did not finish ({:?})\n{}", said.ending, said.complaints))
-    })?;
-    let mut row = setting.row("timer");
-    row.insert("samples".into(), probe.number("samples")?.into());
-    for name in ["p50", "p99", "max"] {
-        row.insert(
-            format!("{name}_us"),
-            (probe.number(&format!("woken_{name}_ns"))? as f64 / 1000.0).into(),
-        );
-    }
-    Ok(row)
-}
-
-/// Packets come from outside; the guest reports how long each took.
-fn packets(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Map<String, Value>> {
-    let count = if options.quick { 60 } else { 500 };
-    // The peer is outside of the machine: the guest's clock must not run ahead of it.
-    let boot = setting.boot(prepared, options, &["/bin/measure", "packets"], Idle::Waited)?;
-    let sink = PassThrough { show_firmware: false, show_stdout: false };
-    let (mut server, port) =
-        Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
-    let peer = std::thread::spawn(move || exchange(port, count));
-    server.attend(|| Ok(peer.is_finished().then_some(())))?;
-    let latencies = peer.join().map_err(|_| Failure::new("the peer of the guest panicked"))??;
-    server.shut_down();
-    let mut known: Vec<u64> = latencies.into_iter().filter(|&latency| latency != UNKNOWN).collect();
-    known.sort_unstable();
-    if known.len() < count / 2 {
-        return Err(Failure::new(format!(
-            "of {count} packets only {} can be told from others",
-            known.len()
-        )));
-    }
-    let at = |thousandths: usize| {
-        known[(known.len() * thousandths).div_ceil(1000).max(1) - 1] as f64 / 1000.0
+fn count(
+    prepared: &Prepared,
+    options: &Bench,
+    setting: Setting,
+    rows: &mut Vec<Row>,
+) -> Outcome<()> {
+    let Setting { connections, classes, .. } = setting;
+    let milliseconds = if options.quick { 200 } else { 1000 };
+    let measure = |pace| {
+        let model = Model::Kcuc;
+        let point = guest::Point { model, connections, matrix: MATRIX, classes, pace };
+        guest::measure(prepared, &options.machine, &point)
     };
-    let mut row = setting.row("packet");
-    row.insert("samples".into(), known.len().into());
-    for (name, thousandths) in [("p50", 500), ("p99", 990), ("max", 1000)] {
-        row.insert(format!("{name}_us"), at(thousandths).into());
+    let closed = measure(guest::Pace::Counted(20))?;
+    let capacity = closed.first().map_or(0.0, |row| number(row, "throughput_rps"));
+    add(rows, closed, "capacity");
+    for (load, part) in [("unloaded", UNLOADED), ("overload", OVERLOAD)] {
+        let period_us = period_us(connections, capacity, part);
+        // At least some requests of each connection.
+        let milliseconds = milliseconds.max(20 * period_us / 1000);
+        let warm_up_ms = (2 * period_us).div_ceil(1000).max(50);
+        add(rows, measure(guest::Pace::Open { period_us, warm_up_ms, milliseconds })?, load);
     }
-    Ok(row)
+    add(rows, measure(guest::Pace::Pause { pause_ms: PAUSE_MS, milliseconds })?, "papers");
+    Ok(())
 }
 
-/// Sends single bytes and collects the answers.
-fn exchange(port: u16, count: usize) -> Outcome<Vec<u64>> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
-        .because(|| "cannot reach the guest".into())?;
-    let lost = || "the guest does not answer".to_owned();
-    stream.set_nodelay(true).because(lost)?;
-    stream.set_read_timeout(Some(Duration::from_secs(30))).because(lost)?;
-    (0..count)
-        .map(|_| {
-            std::thread::sleep(PACKET_PAUSE);
-            let mut answer = [0; 8];
-            stream.write_all(&[1]).because(lost)?;
-            stream.read_exact(&mut answer).because(lost)?;
-            Ok(u64::from_le_bytes(answer))
-        })
-        .collect()
-}
-
-fn latency_table(rows: &Rows) -> Table {
+fn table(rows: &[Row]) -> Table {
     let mut table = Table::new(
-        3,
-        &["woken by", "clock", "preemption", "harts", "samples", "p50 us", "p99 us", "max us"],
+        1,
+        &[
+            "load", "vcpus", "connections", "classes", "class", "sent", "received", "answers/s",
+            "mean us", "p50", "p99",
+        ],
     );
-    for row in rows {
-        let text =
-            |name: &str| row[name].as_str().map_or_else(|| row[name].to_string(), str::to_owned);
-        let number = |name: &str| format!("{:.1}", row[name].as_f64().unwrap_or_default());
-        table.add([
-            text("cause"),
-            text("clock"),
-            text("preemption"),
-            text("harts"),
-            text("samples"),
-            number("p50_us"),
-            number("p99_us"),
-            number("max_us"),
-        ]);
+    for row in rows.iter().filter(|row| row.contains_key("class")) {
+        let load = row.get("load").and_then(|load| load.as_str()).unwrap_or("").to_owned();
+        let mut cells = vec![load];
+        for column in
+            ["vcpus", "connections", "classes", "class", "sent", "received", "throughput_rps"]
+        {
+            cells.push(format!("{:.0}", number(row, column)));
+        }
+        for column in ["mean", "p50", "p99"] {
+            cells.push(format!("{:.0}", number(row, &format!("latency_us.{column}"))));
+        }
+        table.add(cells);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_are_parts_of_the_capacity() {
+        assert_eq!(period_us(64, 1280.0, OVERLOAD), 25_000);
+        assert_eq!(period_us(64, 1280.0, UNLOADED), 500_000);
+        assert_eq!(period_us(1, 1e9, 1.0), 1, "not 0");
+        assert_eq!(period_us(64, 0.0, 1.0), 64_000_000);
+    }
 }

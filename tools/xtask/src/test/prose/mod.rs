@@ -41,7 +41,7 @@ const GENERATED: [&str; 9] = [
     "docs/results/libc-test.md",
     "docs/results/hostile.md",
     "docs/results/portions.md",
-    "docs/results/priority.md",
+    "docs/results/wakeups.md",
     "docs/results/two-classes.md",
 ];
 

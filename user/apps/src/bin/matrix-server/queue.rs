@@ -16,6 +16,7 @@ pub enum Waiting {
     Polls,
 }
 
+/// One producer and one consumer use it.
 struct Queue<T> {
     state: Mutex<State<T>>,
     not_empty: Condvar,
@@ -28,6 +29,8 @@ struct State<T> {
     items: VecDeque<T>,
     /// One of the ends is dropped.
     is_closed: bool,
+    /// The thread of the other end sleeps, so a change is worth a call to the kernel.
+    has_sleeper: bool,
 }
 
 impl<T> Queue<T> {
@@ -37,32 +40,36 @@ impl<T> Queue<T> {
         self.not_full.notify_one();
     }
 
-    /// Calls `attempt` until it has a result, and waits for `change` in between.
+    /// Calls `attempt` until it has a result, and waits for `change` in between. Then tells the
+    /// thread of the other end, which waits for `other`, if it sleeps.
     fn wait<R>(
         &self,
         change: &Condvar,
+        other: &Condvar,
         mut attempt: impl FnMut(&mut State<T>) -> Option<R>,
     ) -> R {
         let mut state = self.state.lock();
         loop {
             if let Some(result) = attempt(&mut state) {
+                // Not both ends sleep: the queue is neither full nor empty for one of them.
+                let must_notify = core::mem::take(&mut state.has_sleeper);
+                drop(state);
+                if must_notify {
+                    other.notify_one();
+                }
                 return result;
             }
             state = match self.waiting {
-                Waiting::Sleeps => change.wait(state),
+                Waiting::Sleeps => {
+                    state.has_sleeper = true;
+                    change.wait(state)
+                }
                 Waiting::Polls => {
                     drop(state);
                     yield_now();
                     self.state.lock()
                 }
             };
-        }
-    }
-
-    /// Tells the other end of a change, if that sleeps.
-    fn notify(&self, change: &Condvar) {
-        if self.waiting == Waiting::Sleeps {
-            change.notify_one();
         }
     }
 }
@@ -75,7 +82,8 @@ pub struct Receiver<T>(Arc<Queue<T>>);
 
 /// A queue for `capacity` messages.
 pub fn channel<T>(capacity: usize, waiting: Waiting) -> (Sender<T>, Receiver<T>) {
-    let state = State { items: VecDeque::with_capacity(capacity), is_closed: false };
+    let items = VecDeque::with_capacity(capacity);
+    let state = State { items, is_closed: false, has_sleeper: false };
     let queue = Arc::new(Queue {
         state: Mutex::new(state),
         not_empty: Condvar::new(),
@@ -91,7 +99,7 @@ impl<T> Sender<T> {
     pub fn send(&self, message: T) -> Result<(), ()> {
         let queue = &*self.0;
         let mut message = Some(message);
-        queue.wait(&queue.not_full, |state| {
+        queue.wait(&queue.not_full, &queue.not_empty, |state| {
             if state.is_closed {
                 return Some(Err(()));
             }
@@ -100,9 +108,7 @@ impl<T> Sender<T> {
             }
             state.items.extend(message.take());
             Some(Ok(()))
-        })?;
-        queue.notify(&queue.not_empty);
-        Ok(())
+        })
     }
 }
 
@@ -110,12 +116,10 @@ impl<T> Receiver<T> {
     /// Waits for a message. `None`: the other end is dropped, and the queue is empty.
     pub fn receive(&self) -> Option<T> {
         let queue = &*self.0;
-        let message = queue.wait(&queue.not_empty, |state| match state.items.pop_front() {
+        queue.wait(&queue.not_empty, &queue.not_full, |state| match state.items.pop_front() {
             None if !state.is_closed => None,
             end_or_message => Some(end_or_message),
-        })?;
-        queue.notify(&queue.not_full);
-        Some(message)
+        })
     }
 }
 

@@ -5,7 +5,7 @@
 //! strict yielding, no coroutine begins while a more urgent one of either process has not. With
 //! several harts, others run at the same time, and the host may stop a hart at any moment for
 //! longer than a coroutine computes. There the order is only measured and printed, and all
-//! coroutines must run. `./cops bench priority` reads the lines `order: ..`.
+//! coroutines must run. `./cops bench wakeups` reads the lines `order: ..`.
 
 use alloc::format;
 use alloc::vec::Vec;

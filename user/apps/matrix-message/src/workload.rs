@@ -1,4 +1,4 @@
-//! Which matrices are sent, and whether an answer is correct.
+//! For clients: which matrices are sent, and whether an answer is correct.
 //!
 //! Checking must be cheap; otherwise the client would be the bottleneck. And no two requests may be
 //! equal; otherwise a server that answers from the wrong buffer would pass. So there is a pool of
@@ -15,7 +15,10 @@
 //! The `f64` matrices contain whole numbers that are not zero and so small that every sum is exact:
 //! so the product is the same in every bit, in whatever order a server adds, fused or not.
 
-use matrix_message::{Direction, Header, Operation, Side, perform};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::{Direction, Header, Operation, Side, perform};
 
 /// Number of matrices in the pool. Consecutive requests of a connection use consecutive ones.
 const POOL: u64 = 16;
@@ -170,7 +173,8 @@ fn from_float(word: u64) -> f64 {
 }
 
 /// A pseudo-random function of two numbers (the finalizer of SplitMix64).
-pub(crate) fn mix(seed: u64, number: u64) -> u64 {
+#[must_use]
+pub fn mix(seed: u64, number: u64) -> u64 {
     let mut word = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

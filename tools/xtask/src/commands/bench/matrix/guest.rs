@@ -1,0 +1,121 @@
+//! Loads from the client inside the machine, with counted instructions: they repeat to the digit.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::Row;
+use crate::cli::{Machine, Model};
+use crate::commands::Prepared;
+use crate::error::{Failure, Outcome};
+use crate::qemu::console::{Ending, Transcript, follow};
+use crate::qemu::machine::Machine as Running;
+
+/// Time limit of a boot, on a host that is busy.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// When the client in the guest sends.
+#[derive(Debug, Clone, Copy)]
+pub enum Pace {
+    /// This many requests on each connection.
+    Counted(u32),
+    /// A request in each period.
+    Open { period_us: u32, warm_up_ms: u32, milliseconds: u32 },
+    /// A pause after each answer.
+    Pause { pause_ms: u32, milliseconds: u32 },
+}
+
+/// One measurement.
+#[derive(Debug, Clone, Copy)]
+pub struct Point {
+    pub model: Model,
+    pub connections: u32,
+    pub matrix: u32,
+    pub classes: u32,
+    pub pace: Pace,
+}
+
+/// Boots and measures. The first row is that of all connections; with several classes, one of each
+/// follows.
+pub fn measure(prepared: &Prepared, machine: &Machine, point: &Point) -> Outcome<Vec<Row>> {
+    let mut argv: Vec<String> =
+        ["/bin/matrix-client", "--model", point.model.name()].map(str::to_owned).to_vec();
+    let mut add = |name: &str, value: u32| argv.extend([name.to_owned(), value.to_string()]);
+    add("--connections", point.connections);
+    add("--matrix", point.matrix);
+    add("--classes", point.classes);
+    match point.pace {
+        Pace::Counted(requests) => add("--requests", requests),
+        Pace::Open { period_us, warm_up_ms, milliseconds } => {
+            add("--period-us", period_us);
+            add("--warm-up-ms", warm_up_ms);
+            add("--milliseconds", milliseconds);
+        }
+        Pace::Pause { pause_ms, milliseconds } => {
+            add("--pause-ms", pause_ms);
+            add("--milliseconds", milliseconds);
+        }
+    }
+    let mut boot = prepared.boot(machine, &argv, &[])?;
+    boot.make_repeatable();
+    let mut transcript = Transcript::default();
+    let running = Running::start(&prepared.qemu, &boot)?;
+    let ending = follow(running, Some(Instant::now() + LIMIT), &mut transcript);
+    let text = String::from_utf8_lossy(&transcript.stdout);
+    let lines = text.lines().filter(|line| line.starts_with('{'));
+    let mut rows: Vec<Row> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
+    // Status 1: some requests have no answer, which a column says.
+    if !matches!(ending, Ending::Status(0 | 1)) || rows.is_empty() {
+        return Err(Failure::new(format!(
+            "the client in the guest ended with {ending:?}: {text}{}{}",
+            String::from_utf8_lossy(&transcript.stderr),
+            String::from_utf8_lossy(&transcript.kernel),
+        )));
+    }
+    for row in &mut rows {
+        complete(row, point);
+    }
+    Ok(rows)
+}
+
+fn complete(row: &mut Row, point: &Point) {
+    if row.get("class").is_some_and(Value::is_null) {
+        row.remove("class");
+        row.remove("distribution_us");
+        let count = |name: &str| row.get(name).and_then(Value::as_f64).unwrap_or(0.0);
+        let answered = count("received").max(1.0);
+        let each = [
+            ("instructions", "instructions_per_request"),
+            ("traps", "traps_per_request"),
+            ("system_calls", "system_calls_per_request"),
+            ("calls_deferred", "deferred_calls_per_request"),
+            ("cpu_switches", "cpu_switches_per_request"),
+        ]
+        .map(|(total, column)| (column, (count(total) / answered * 1000.0).round() / 1000.0));
+        for (column, value) in each {
+            row.insert(column.into(), value.into());
+        }
+    }
+    for total in ["instructions", "traps", "system_calls", "calls_deferred", "cpu_switches"] {
+        row.remove(total);
+    }
+    let (name, period_ms, pause_ms) = match point.pace {
+        Pace::Counted(_) => ("closed", None, None),
+        Pace::Open { period_us, .. } => ("open", Some(f64::from(period_us) / 1000.0), None),
+        Pace::Pause { pause_ms, .. } => ("pause", None, Some(pause_ms)),
+    };
+    let columns = [
+        ("model", Value::from(point.model.name())),
+        ("connections", point.connections.into()),
+        ("matrix", point.matrix.into()),
+        ("classes", point.classes.into()),
+        ("loop", name.into()),
+        ("period_ms", period_ms.into()),
+        ("vcpus", 1.into()),
+        ("client", "guest".into()),
+    ];
+    row.extend(columns.map(|(name, value)| (name.to_owned(), value)));
+    if let Some(pause_ms) = pause_ms {
+        row.insert("pause_ms".into(), pause_ms.into());
+    }
+}

@@ -1,0 +1,40 @@
+//! What the experiments with the matrix service have in common: a server of some model on some
+//! machine, loads from the client on this host (`session`) or from the one inside the machine
+//! (`guest`), and rows of which several runs make medians (`rounds`).
+
+pub mod guest;
+pub mod rounds;
+pub mod session;
+
+use serde_json::{Map, Value};
+
+pub use session::{Point, Session};
+
+/// A row of data.
+pub type Row = Map<String, Value>;
+
+/// Keeps what has been measured so far, so that an interrupted run leaves its data.
+pub type Save<'a> = &'a dyn Fn(&[Row]) -> crate::error::Outcome<()>;
+
+/// A number of a row; 0 if it is missing. `path`: names, with dots between them.
+pub fn number(row: &Row, path: &str) -> f64 {
+    let mut names = path.split('.');
+    let mut value = names.next().and_then(|name| row.get(name));
+    for name in names {
+        value = value.and_then(|value| value.get(name));
+    }
+    value.and_then(Value::as_f64).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_by_their_path() {
+        let row = serde_json::json!({ "sent": 3, "latency_us": { "p99": 1.5 } });
+        let row = row.as_object().expect("an object");
+        assert_eq!((number(row, "sent"), number(row, "latency_us.p99")), (3.0, 1.5));
+        assert_eq!((number(row, "latency_us.p50"), number(row, "none")), (0.0, 0.0));
+    }
+}

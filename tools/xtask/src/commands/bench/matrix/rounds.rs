@@ -1,0 +1,99 @@
+//! Several runs of the same points: medians, and how far the runs are apart.
+
+use serde_json::{Value, json};
+
+use super::{Row, number};
+
+/// What names a point.
+const NAMES: [&str; 11] = [
+    "model",
+    "connections",
+    "matrix",
+    "loop",
+    "period_ms",
+    "pause_ms",
+    "vcpus",
+    "classes",
+    "class",
+    "load",
+    "clock_shift",
+];
+/// Columns of which the extremes are kept.
+const SPREAD: [&str; 3] = ["throughput_rps", "latency_us.mean", "latency_us.p99"];
+
+/// One row for each point, in the order of their first runs: each number is the median of those of
+/// the runs. What is no number is that of the first run.
+pub fn medians(rows: &[Row]) -> Vec<Row> {
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    let is_same = |left: &Row, right: &Row| NAMES.iter().all(|name| left.get(*name) == right.get(*name));
+    for row in rows {
+        match groups.iter_mut().find(|group| is_same(group[0], row)) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups.iter().map(|group| median(group)).collect()
+}
+
+fn median(runs: &[&Row]) -> Row {
+    let mut row = Row::new();
+    for (name, first) in runs[0] {
+        let values: Vec<&Value> = runs.iter().filter_map(|run| run.get(name)).collect();
+        let is_name = NAMES.contains(&name.as_str());
+        row.insert(name.clone(), if is_name { first.clone() } else { median_of(&values) });
+    }
+    row.insert("runs".into(), runs.len().into());
+    if runs.len() > 1 {
+        let extremes = SPREAD.map(|path| {
+            let values = runs.iter().map(|run| number(run, path));
+            let (low, high) = values.fold((f64::INFINITY, 0.0_f64), |(low, high), value| {
+                (low.min(value), high.max(value))
+            });
+            (path.to_owned(), json!([low, high]))
+        });
+        row.insert("spread".into(), Value::Object(extremes.into_iter().collect()));
+    }
+    row
+}
+
+fn median_of(values: &[&Value]) -> Value {
+    match values.first() {
+        Some(Value::Object(first)) => {
+            let each = first.keys().map(|name| {
+                let inner: Vec<&Value> = values.iter().filter_map(|value| value.get(name)).collect();
+                (name.clone(), median_of(&inner))
+            });
+            Value::Object(each.collect())
+        }
+        Some(first @ Value::Number(_)) => {
+            let mut numbers: Vec<&&Value> = values.iter().filter(|value| value.is_number()).collect();
+            let as_number = |value: &Value| value.as_f64().unwrap_or(0.0);
+            numbers.sort_by(|left, right| as_number(left).total_cmp(&as_number(right)));
+            numbers.get(numbers.len() / 2).map_or_else(|| (*first).clone(), |value| (**value).clone())
+        }
+        Some(first) => (*first).clone(),
+        None => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_medians_and_points_stay_apart() {
+        let run = |connections: u32, rps: f64, p99: f64| {
+            let row = json!({ "model": "kcuc", "connections": connections, "throughput_rps": rps,
+                "latency_us": { "mean": p99 / 2.0, "p99": p99 } });
+            row.as_object().expect("an object").clone()
+        };
+        let rows = [run(1, 10.0, 5.0), run(64, 7.0, 1.0), run(1, 30.0, 9.0), run(1, 20.0, 7.0)];
+        let medians = medians(&rows);
+        assert_eq!(medians.len(), 2);
+        assert_eq!((number(&medians[0], "connections"), number(&medians[0], "runs")), (1.0, 3.0));
+        assert_eq!(number(&medians[0], "throughput_rps"), 20.0);
+        assert_eq!(number(&medians[0], "latency_us.p99"), 7.0);
+        assert_eq!(medians[0]["spread"]["throughput_rps"], json!([10.0, 30.0]));
+        assert_eq!(number(&medians[1], "throughput_rps"), 7.0);
+    }
+}

@@ -1,0 +1,115 @@
+//! A server, and loads from the client on this host.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::Row;
+use crate::cli::{Machine, Model};
+use crate::commands::Prepared;
+use crate::error::{Failure, Outcome};
+use crate::qemu::command::Idle;
+use crate::qemu::console::PassThrough;
+use crate::qemu::server::Server;
+use crate::service::{self, Client, Load, Pace, per_request};
+use crate::workspace::{Scratch, Workspace};
+
+/// One measurement of a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Point {
+    pub connections: u32,
+    pub matrix: u32,
+    pub pace: Pace,
+    pub classes: u32,
+    pub seconds: u32,
+    pub warm_up_seconds: u32,
+}
+
+/// A running server, with the client.
+pub struct Session {
+    server: Server,
+    client: Client,
+    port: u16,
+    scratch: Scratch,
+    model: Model,
+    vcpus: u32,
+}
+
+impl Session {
+    /// Boots a server of this model, with as many virtual CPUs as the machine has harts.
+    /// `clock_shift`: an instruction takes this power of two of nanoseconds, on one hart.
+    pub fn start(
+        workspace: &Workspace,
+        prepared: &Prepared,
+        client: &Client,
+        machine: &Machine,
+        model: Model,
+        clock_shift: Option<u32>,
+    ) -> Outcome<Self> {
+        let arguments = service::server_arguments(model, machine.smp);
+        let mut boot = prepared.boot(machine, &arguments, &[])?;
+        if let Some(shift) = clock_shift {
+            // The client is outside: the guest's clock waits for it.
+            boot.count_instructions = Some(Idle::Waited);
+            boot.clock_shift = shift;
+        }
+        let sink = PassThrough { show_firmware: machine.verbose, show_stdout: false };
+        let (server, port) =
+            Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+        let (client, scratch) = (client.clone(), workspace.scratch()?);
+        Ok(Self { server, client, port, scratch, model, vcpus: machine.smp })
+    }
+
+    /// Measures `point`. The first row is that of all connections; with several classes, one of
+    /// each follows, with its distribution.
+    pub fn measure(&mut self, point: &Point) -> Outcome<Vec<Row>> {
+        let load = Load {
+            connections: point.connections,
+            matrix: point.matrix,
+            pace: point.pace,
+            seconds: point.seconds,
+            warm_up_seconds: point.warm_up_seconds,
+            drain_seconds: service::DRAIN_SECONDS,
+        };
+        let json = self.scratch.file("point.json");
+        let _ = std::fs::remove_file(&json);
+        let mut command = self.client.load(self.port, &load, &json);
+        command.args(["--classes", &point.classes.to_string()]);
+        let before = self.server.statistics()?;
+        // Errors are a column. The client says on standard error what they are.
+        service::drive(&mut self.server, command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+        let after = self.server.statistics()?;
+        let document = service::read_result(&json)?;
+        let rows = |name: &str| -> Vec<Row> {
+            let rows = document.get(name).and_then(Value::as_array);
+            rows.into_iter().flatten().filter_map(Value::as_object).cloned().collect()
+        };
+        let mut all = rows("rows");
+        let Some(whole) = all.first_mut() else {
+            return Err(Failure::new("the load generator's result has no row"));
+        };
+        let received = whole.get("received").and_then(Value::as_u64).unwrap_or(0);
+        let seconds = u64::from(point.seconds + point.warm_up_seconds);
+        let requests = received * seconds / u64::from(point.seconds.max(1));
+        whole.extend(per_request(&before, &after, requests));
+        if point.classes > 1 {
+            let distributions = rows("latency_distribution");
+            for (mut row, distribution) in rows("classes").into_iter().zip(distributions) {
+                let buckets = distribution.get("buckets").cloned().unwrap_or_default();
+                row.insert("distribution_us".into(), buckets);
+                all.push(row);
+            }
+        }
+        for row in &mut all {
+            row.insert("model".into(), self.model.name().into());
+            row.insert("vcpus".into(), self.vcpus.into());
+            row.insert("classes".into(), point.classes.into());
+            row.insert("seconds".into(), point.seconds.into());
+        }
+        Ok(all)
+    }
+
+    pub fn shut_down(self) {
+        self.server.shut_down();
+    }
+}

@@ -1,0 +1,196 @@
+//! The models of the papers (decision 56), by the number of connections: throughput and latency by
+//! the wall clock, with the client on this host; or, with counted instructions, inside the machine.
+//!
+//! By the wall clock the models take turns in each round, because only ratios of one run count. Each
+//! point is measured in three ways: an open loop, which is how latency should be measured; a closed
+//! loop, which saturates; and the papers' client, which pauses after each answer.
+
+use super::matrix::{self, Point, Row, Save, Session, guest, number, rounds};
+use super::table::Table;
+use crate::cli::{Bench, Model};
+use crate::commands::Prepared;
+use crate::error::Outcome;
+use crate::service::{Client, Pace};
+use crate::terminal::Progress;
+use crate::workspace::Workspace;
+
+const PERIOD_MS: u32 = 100;
+const PAUSE_MS: u32 = 100;
+const CONNECTIONS: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+const MATRICES: [u32; 5] = [1, 8, 12, 15, 20];
+/// The numbers of connections with which a closed loop saturates the server.
+const SATURATING: [u32; 4] = [8, 64, 256, 1024];
+/// The papers' counts of connections, and their matrix.
+const OF_THE_PAPERS: ([u32; 8], u32) = ([1, 2, 4, 8, 16, 32, 64, 96], 15);
+const ROUNDS: u32 = 3;
+
+pub fn measure(
+    workspace: &Workspace,
+    prepared: &Prepared,
+    options: &Bench,
+    save: Save<'_>,
+) -> Outcome<Vec<Row>> {
+    if options.icount {
+        return count(prepared, options, save);
+    }
+    let client = Client::build(workspace, Progress::Lines)?;
+    let mut machine = options.machine.clone();
+    if options.papers_machine.is_some() {
+        machine.smp = 1;
+    }
+    let points = points(options);
+    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS });
+    let mut rows = Vec::new();
+    for round in 1..=rounds {
+        for model in models(options) {
+            eprintln!("round {round} of {rounds}: {}, {} points", model.name(), points.len());
+            let shift = options.papers_machine;
+            let mut session =
+                Session::start(workspace, prepared, &client, &machine, model, shift)?;
+            for point in &points {
+                for mut row in session.measure(point)? {
+                    if let Some(shift) = shift {
+                        row.insert("clock_shift".into(), shift.into());
+                    }
+                    println!("{}", line(&row));
+                    rows.push(row);
+                }
+                save(&rounds::medians(&rows))?;
+            }
+            session.shut_down();
+        }
+    }
+    let rows = rounds::medians(&rows);
+    println!("\n{}", table(&rows).plain());
+    Ok(rows)
+}
+
+fn models(options: &Bench) -> Vec<Model> {
+    if options.model.is_empty() { Model::ALL.to_vec() } else { options.model.clone() }
+}
+
+/// Those of `all` that are asked for, or all.
+fn chosen(all: &[u32], asked: &[u32]) -> Vec<u32> {
+    if asked.is_empty() { all.to_vec() } else { asked.to_vec() }
+}
+
+fn points(options: &Bench) -> Vec<Point> {
+    let (seconds, warm_up_seconds) = if options.quick { (1, 1) } else { (3, 1) };
+    let point = |connections, matrix, pace| Point {
+        connections,
+        matrix,
+        pace,
+        classes: 1,
+        seconds,
+        warm_up_seconds,
+    };
+    let asked: Vec<u32> = options.connections.into_iter().collect();
+    // Literally: five seconds, and no warm-up.
+    let of_the_papers = |connections| Point {
+        seconds: if options.quick { 1 } else { 5 },
+        warm_up_seconds: 0,
+        ..point(connections, OF_THE_PAPERS.1, Pace::Pause { pause_ms: PAUSE_MS })
+    };
+    if options.papers_machine.is_some() {
+        let counts: &[u32] = if options.quick { &[1, 64] } else { &OF_THE_PAPERS.0 };
+        return chosen(counts, &asked).into_iter().map(of_the_papers).collect();
+    }
+    let (counts, saturating, matrices, papers): (&[u32], &[u32], &[u32], &[u32]) = if options.quick
+    {
+        (&[1, 64], &[64], &[1], &[8])
+    } else {
+        (&CONNECTIONS, &SATURATING, &MATRICES, &OF_THE_PAPERS.0)
+    };
+    let mut points = Vec::new();
+    for matrix in chosen(matrices, &options.matrix) {
+        for connections in chosen(counts, &asked) {
+            points.push(point(connections, matrix, Pace::Open { period_ms: PERIOD_MS }));
+        }
+        for connections in chosen(saturating, &asked) {
+            points.push(point(connections, matrix, Pace::Closed));
+        }
+    }
+    points.extend(chosen(papers, &asked).into_iter().map(of_the_papers));
+    points
+}
+
+/// In the machine, with counted instructions.
+fn count(prepared: &Prepared, options: &Bench, save: Save<'_>) -> Outcome<Vec<Row>> {
+    let asked: Vec<u32> = options.connections.into_iter().collect();
+    let (counts, matrices, requests): (&[u32], &[u32], u32) = if options.quick {
+        (&[1, 64], &[1], 1500)
+    } else {
+        (&[1, 8, 64, 256, 1024], &MATRICES, 6000)
+    };
+    let mut rows = Vec::new();
+    for matrix in chosen(matrices, &options.matrix) {
+        for connections in chosen(counts, &asked) {
+            for model in models(options) {
+                let each = (requests / connections).max(if options.quick { 10 } else { 20 });
+                let mut paces = vec![guest::Pace::Counted(each)];
+                if !options.quick {
+                    paces.push(guest::Pace::Open {
+                        period_us: PERIOD_MS * 1000,
+                        warm_up_ms: PERIOD_MS,
+                        milliseconds: 500,
+                    });
+                }
+                for pace in paces {
+                    let point = guest::Point { model, connections, matrix, classes: 1, pace };
+                    for row in guest::measure(prepared, &options.machine, &point)? {
+                        println!("{}", line(&row));
+                        rows.push(row);
+                    }
+                }
+                save(&rows)?;
+            }
+        }
+    }
+    println!("\n{}", table(&rows).plain());
+    Ok(rows)
+}
+
+/// A row as a line, while the measurement runs.
+pub fn line(row: &Row) -> String {
+    let text = |name: &str| row.get(name).and_then(|value| value.as_str()).unwrap_or("").to_owned();
+    let class = row.get("class").map_or_else(String::new, |class| format!(" class {class}"));
+    format!(
+        "{:<10} {:>5} connections {:>3} x {:<3} {:<6}{class} {:>9.0}/s  mean {:>9.0} p99 {:>9.0} us  errors {}",
+        text("model"),
+        number(row, "connections"),
+        number(row, "matrix"),
+        number(row, "matrix"),
+        text("loop"),
+        number(row, "throughput_rps"),
+        number(row, "latency_us.mean"),
+        number(row, "latency_us.p99"),
+        number(row, "errors"),
+    ) + &row
+        .get("instructions_per_request")
+        .map_or_else(String::new, |count| format!("  {count} instructions"))
+}
+
+fn table(rows: &[matrix::Row]) -> Table {
+    let mut table = Table::new(
+        2,
+        &[
+            "model", "loop", "matrix", "connections", "sent", "received", "errors", "answers/s",
+            "mean us", "p50", "p99", "deviation", "instructions", "calls", "switches",
+        ],
+    );
+    for row in rows {
+        let text = |name: &str| row.get(name).and_then(|value| value.as_str()).unwrap_or("").to_owned();
+        let mut cells = vec![text("model"), text("loop")];
+        for column in ["matrix", "connections", "sent", "received", "errors", "throughput_rps"] {
+            cells.push(format!("{:.0}", number(row, column)));
+        }
+        for column in ["mean", "p50", "p99", "deviation"] {
+            cells.push(format!("{:.0}", number(row, &format!("latency_us.{column}"))));
+        }
+        cells.push(format!("{:.0}", number(row, "instructions_per_request")));
+        cells.push(format!("{:.2}", number(row, "system_calls_per_request")));
+        cells.push(format!("{:.2}", number(row, "cpu_switches_per_request")));
+        table.add(cells);
+    }
+    table
+}

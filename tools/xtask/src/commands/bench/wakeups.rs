@@ -1,0 +1,348 @@
+//! The benefit and the cost of priorities: how soon a most urgent coroutine runs that a timer or a
+//! packet wakes while every hart computes for another process, with preemption on wake and with the
+//! clock tick alone; and the instructions of each way across the boundary.
+//!
+//! A test (`usertests order`) shows that two processes run their coroutines in a common order; its
+//! figures are repeated here.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::Rows;
+use super::table::Table;
+use super::words::{self, Line};
+use crate::cli::Bench;
+use crate::commands::Prepared;
+use crate::error::{Because, Failure, Outcome};
+use crate::qemu::command::{Boot, Idle};
+use crate::qemu::console::PassThrough;
+use crate::qemu::server::Server;
+use crate::service;
+
+/// Time limit of a boot for one measurement.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Interval between two packets. Not a multiple of a time slice, so that packets arrive at all
+/// positions within a slice.
+const PACKET_PAUSE: Duration = Duration::from_micros(3700);
+/// The guest's answer for a packet if another interrupt came after the packet's.
+const UNKNOWN: u64 = u64::MAX;
+
+/// The configuration of kernel and machine.
+struct Setting {
+    clock: &'static str,
+    harts: u32,
+    preemption: &'static str,
+}
+
+pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> {
+    let mut rows = Rows::new();
+    let mut report = String::from("# What urgency is worth, and what it costs\n");
+
+    let costs = costs(prepared, options)?;
+    let table = cost_table(&costs);
+    println!("\ninstructions, one hart\n{}", table.plain());
+    report += &format!(
+        "\n## Across the boundary, in instructions (one hart, counted)\n\n{}",
+        table.markdown()
+    );
+    rows.extend(costs);
+
+    let order = order(prepared, options)?;
+    println!(
+        "order across two processes with the same eight priorities, both strict, ready at once"
+    );
+    let table = order_table(&order);
+    println!("{}", table.plain());
+    report += &format!(
+        "\n## Order across two processes with the same eight priorities, both strict, ready at once\n\n`out of order`: pairs of \
+         coroutines of which the less urgent began first; `overtaken`: most less urgent ones that began before one.\n\n{}",
+        table.markdown()
+    );
+    rows.extend(order);
+
+    let mut latencies = Rows::new();
+    for setting in settings(options) {
+        latencies.push(timer(prepared, options, &setting)?);
+        latencies.push(packets(prepared, options, &setting)?);
+    }
+    let table = latency_table(&latencies);
+    println!(
+        "a most urgent coroutine is woken while all harts compute at the least urgent level\n{}",
+        table.plain()
+    );
+    report += &format!(
+        "\n## A most urgent coroutine is woken while all harts compute at the least urgent level\n\nMicroseconds from the moment \
+         the timer was to ring, or the kernel took the network device's interrupt, to the coroutine's next instruction. `tick`: a kernel \
+         that looks for something more urgent only when a time slice of 10 ms is over (boot argument `preempt=tick`).\n\n{}",
+        table.markdown()
+    );
+    rows.extend(latencies);
+    Ok((rows, report))
+}
+
+fn settings(options: &Bench) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    let machines: &[(&str, u32)] = if options.icount {
+        &[("instructions", 1)]
+    } else {
+        &[("instructions", 1), ("wall", 1), ("wall", 4)]
+    };
+    for &(clock, harts) in machines {
+        for preemption in ["wake", "tick"] {
+            settings.push(Setting { clock, harts, preemption });
+        }
+    }
+    settings
+}
+
+impl Setting {
+    fn boot(
+        &self,
+        prepared: &Prepared,
+        options: &Bench,
+        argv: &[&str],
+        idle: Idle,
+    ) -> Outcome<Boot> {
+        let mut machine = options.machine.clone();
+        machine.smp = self.harts;
+        let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
+        let mut boot = prepared.boot(&machine, &argv, &[])?;
+        if self.preemption == "tick" {
+            boot.boot_arguments.push("preempt=tick".into());
+        }
+        match idle {
+            _ if self.clock == "wall" => {}
+            Idle::Skipped => boot.make_repeatable(),
+            // The benchmark's peer is outside.
+            Idle::Waited => boot.count_instructions = Some(idle),
+        }
+        Ok(boot)
+    }
+
+    fn row(&self, cause: &str) -> Map<String, Value> {
+        let mut row = Map::new();
+        row.insert("what".into(), "latency".into());
+        row.insert("cause".into(), cause.into());
+        row.insert("clock".into(), self.clock.into());
+        row.insert("harts".into(), self.harts.into());
+        row.insert("preemption".into(), self.preemption.into());
+        row
+    }
+}
+
+/// Runs on one hart that counts instructions.
+fn counted(prepared: &Prepared, options: &Bench, argv: &[&str]) -> Outcome<Vec<Line>> {
+    let setting = Setting { clock: "instructions", harts: 1, preemption: "wake" };
+    words::listen_to_success(
+        &prepared.qemu,
+        &setting.boot(prepared, options, argv, Idle::Skipped)?,
+        LIMIT,
+    )
+}
+
+// ---- what it costs
+// ----------------------------------------------------------------------------------------------------
+
+/// The program's names of operations, and their descriptions.
+const OPERATIONS: [(&str, &str); 12] = [
+    ("coroutine-switch", "one coroutine yields to another"),
+    ("sync-getpid", "system call, synchronous: getpid"),
+    ("sync-read-at-once", "read of a byte that is there, synchronous"),
+    ("sync-write-at-once", "write of a byte without a waiting reader, synchronous"),
+    ("async-read-at-once", "read of a byte that is there, asynchronous"),
+    ("async-read-submitted", "asynchronous read that has to wait: until it is in flight"),
+    (
+        "async-read-completed",
+        "... from the write that ends the wait (without it) until the reader resumes",
+    ),
+    (
+        "wake-suppressed",
+        "timer rings for a coroutine that is less urgent than the one that runs: it waits, and nothing is sent",
+    ),
+    ("user-interrupt", "... that is more urgent: posted, handler, id in the ready queue, return"),
+    ("spawn-process", "start of a small process"),
+    ("spawn-exit-wait", "... its whole life, and the wait for its end"),
+    ("nothing", "nothing: what measuring takes, included above"),
+];
+
+fn costs(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
+    let mut lines = counted(prepared, options, &["/bin/measure", "costs"])?;
+    lines.extend(counted(prepared, options, &["/bin/measure", "interrupts"])?);
+    let mut rows = Rows::new();
+    for (operation, title) in OPERATIONS {
+        let line = lines.iter().find(|line| line.tag == "cost" && line.text("op") == operation);
+        let line =
+            line.ok_or_else(|| Failure::new(format!("/bin/measure said nothing of {operation}")))?;
+        let mut row = Map::new();
+        row.insert("what".into(), "cost".into());
+        row.insert("op".into(), operation.into());
+        row.insert("title".into(), title.into());
+        row.insert("instructions".into(), line.number("p50")?.into());
+        for name in ["count", "min", "p99", "max"] {
+            row.insert(name.into(), line.number(name)?.into());
+        }
+        if let Some(counters) =
+            lines.iter().find(|line| line.tag == "interrupts" && line.text("op") == operation)
+        {
+            for name in ["rounds", "posted", "sent", "suppressed", "taken"] {
+                row.insert(format!("interrupts_{name}"), counters.number(name)?.into());
+            }
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+fn cost_table(rows: &Rows) -> Table {
+    let mut table = Table::new(1, &["operation", "p50", "p99", "max"]);
+    for row in rows {
+        table.add([
+            row["title"].as_str().unwrap_or_default().to_owned(),
+            row["instructions"].to_string(),
+            row["p99"].to_string(),
+            row["max"].to_string(),
+        ]);
+    }
+    table
+}
+
+// ---- what it is worth
+// -------------------------------------------------------------------------------------------------
+
+/// The order that the test observes, on one hart that counts instructions and on four.
+fn order(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
+    let mut rows = Rows::new();
+    for (clock, harts) in [("instructions", 1), ("wall", 4)] {
+        let setting = Setting { clock, harts, preemption: "wake" };
+        let boot =
+            setting.boot(prepared, options, &["/bin/usertests", "order::"], Idle::Skipped)?;
+        let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
+        let found = said.lines.iter().filter(|line| line.tag == "order");
+        for line in found {
+            let mut row = Map::new();
+            row.insert("what".into(), "order".into());
+            row.insert("yielding".into(), line.text("yielding").into());
+            row.insert("clock".into(), clock.into());
+            row.insert("harts".into(), harts.into());
+            for name in ["coroutines", "pairs", "out_of_order", "overtaken"] {
+                row.insert(name.into(), line.number(name)?.into());
+            }
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+fn order_table(rows: &Rows) -> Table {
+    let mut table = Table::new(
+        2,
+        &["yielding", "clock", "harts", "coroutines", "pairs", "out of order", "overtaken"],
+    );
+    for row in rows {
+        let text =
+            |name: &str| row[name].as_str().map_or_else(|| row[name].to_string(), str::to_owned);
+        table.add(
+            ["yielding", "clock", "harts", "coroutines", "pairs", "out_of_order", "overtaken"]
+                .map(text),
+        );
+    }
+    table
+}
+
+/// The clock wakes a sleeper: `/bin/victim` beside a program that computes on all harts.
+fn timer(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Map<String, Value>> {
+    let samples = format!("samples={}", if options.quick { 100 } else { 500 });
+    // As urgent as its parent before it starts; otherwise it would wait for the end of a time slice
+    // before it could raise its level.
+    let argv = ["/bin/victim", "beside", &samples, "level=0", "mean-us=3700"];
+    let boot = setting.boot(prepared, options, &argv, Idle::Skipped)?;
+    let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
+    let probe = said.lines.iter().filter(|line| line.tag == "probe").nth(1);
+    let probe = probe.ok_or_else(|| {
+        Failure::new(format!("the victim did not finish ({:?})\n{}", said.ending, said.complaints))
+    })?;
+    let mut row = setting.row("timer");
+    row.insert("samples".into(), probe.number("samples")?.into());
+    for name in ["p50", "p99", "max"] {
+        row.insert(
+            format!("{name}_us"),
+            (probe.number(&format!("woken_{name}_ns"))? as f64 / 1000.0).into(),
+        );
+    }
+    Ok(row)
+}
+
+/// Packets come from outside; the guest reports how long each took.
+fn packets(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Map<String, Value>> {
+    let count = if options.quick { 60 } else { 500 };
+    // The peer is outside of the machine: the guest's clock must not run ahead of it.
+    let boot = setting.boot(prepared, options, &["/bin/measure", "packets"], Idle::Waited)?;
+    let sink = PassThrough { show_firmware: false, show_stdout: false };
+    let (mut server, port) =
+        Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+    let peer = std::thread::spawn(move || exchange(port, count));
+    server.attend(|| Ok(peer.is_finished().then_some(())))?;
+    let latencies = peer.join().map_err(|_| Failure::new("the peer of the guest panicked"))??;
+    server.shut_down();
+    let mut known: Vec<u64> = latencies.into_iter().filter(|&latency| latency != UNKNOWN).collect();
+    known.sort_unstable();
+    if known.len() < count / 2 {
+        return Err(Failure::new(format!(
+            "of {count} packets only {} can be told from others",
+            known.len()
+        )));
+    }
+    let at = |thousandths: usize| {
+        known[(known.len() * thousandths).div_ceil(1000).max(1) - 1] as f64 / 1000.0
+    };
+    let mut row = setting.row("packet");
+    row.insert("samples".into(), known.len().into());
+    for (name, thousandths) in [("p50", 500), ("p99", 990), ("max", 1000)] {
+        row.insert(format!("{name}_us"), at(thousandths).into());
+    }
+    Ok(row)
+}
+
+/// Sends single bytes and collects the answers.
+fn exchange(port: u16, count: usize) -> Outcome<Vec<u64>> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+        .because(|| "cannot reach the guest".into())?;
+    let lost = || "the guest does not answer".to_owned();
+    stream.set_nodelay(true).because(lost)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30))).because(lost)?;
+    (0..count)
+        .map(|_| {
+            std::thread::sleep(PACKET_PAUSE);
+            let mut answer = [0; 8];
+            stream.write_all(&[1]).because(lost)?;
+            stream.read_exact(&mut answer).because(lost)?;
+            Ok(u64::from_le_bytes(answer))
+        })
+        .collect()
+}
+
+fn latency_table(rows: &Rows) -> Table {
+    let mut table = Table::new(
+        3,
+        &["woken by", "clock", "preemption", "harts", "samples", "p50 us", "p99 us", "max us"],
+    );
+    for row in rows {
+        let text =
+            |name: &str| row[name].as_str().map_or_else(|| row[name].to_string(), str::to_owned);
+        let number = |name: &str| format!("{:.1}", row[name].as_f64().unwrap_or_default());
+        table.add([
+            text("cause"),
+            text("clock"),
+            text("preemption"),
+            text("harts"),
+            text("samples"),
+            number("p50_us"),
+            number("p99_us"),
+            number("max_us"),
+        ]);
+    }
+    table
+}
