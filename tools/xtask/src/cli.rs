@@ -45,7 +45,7 @@ pub enum Command {
     Profile(Profile),
     /// Boot under gdb, with the symbols of kernel, vDSO and program
     Debug(Debug),
-    /// The data under docs/results: list them, measure them again, insert them into the documents
+    /// Show the papers' experiments as a page; list the data, measure them, insert them into documents
     Report(Report),
     /// Run every test, or some
     Test(Test),
@@ -546,12 +546,19 @@ pub struct Fuzz {
     ./cops report measure closed-icount idle-memory"
 )]
 pub struct Report {
+    /// html if none is given
     #[command(subcommand)]
-    pub action: ReportAction,
+    pub action: Option<ReportAction>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum ReportAction {
+    /// Write one page with the experiments of the papers, ours beside theirs, and its data as CSV
+    Html {
+        /// The folder to write [default: report in the target folder]
+        #[arg(long, value_name = "FOLDER")]
+        output: Option<PathBuf>,
+    },
     /// List the data files, the command and commit that made each, and whether the code has changed
     /// since
     List,

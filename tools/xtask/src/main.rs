@@ -22,6 +22,7 @@ mod figures;
 mod interrupt;
 mod linux_kernel;
 mod packages;
+mod page;
 mod process;
 mod profile;
 mod qemu;
