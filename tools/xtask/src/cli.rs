@@ -115,6 +115,9 @@ pub struct Run {
     /// Also write configuration and result to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Boot this scheduler image in place of the built one (decision 57)
+    #[arg(long, value_name = "FILE")]
+    pub scheduler: Option<PathBuf>,
     #[command(flatten)]
     pub machine: Machine,
 }
@@ -176,6 +179,9 @@ pub struct Exec {
     /// The contents of the machine's disk, /dev/vda: a file of this host, which the machine writes
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
+    /// Boot this scheduler image in place of the built one (decision 57)
+    #[arg(long, value_name = "FILE")]
+    pub scheduler: Option<PathBuf>,
     #[command(flatten)]
     pub machine: Machine,
     /// The program in the root image, as in /bin/hello, and its arguments
@@ -311,6 +317,9 @@ pub struct Bench {
     /// Also write configuration and rows to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Boot this scheduler image in place of the built one (decision 57)
+    #[arg(long, value_name = "FILE")]
+    pub scheduler: Option<PathBuf>,
     #[command(flatten)]
     pub machine: Machine,
 }

@@ -27,6 +27,7 @@ mod process;
 mod profile;
 mod qemu;
 mod repository;
+mod scheduler;
 mod service;
 mod switch_budget;
 mod terminal;
