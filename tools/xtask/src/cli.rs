@@ -45,7 +45,7 @@ pub enum Command {
     Profile(Profile),
     /// Boot under gdb, with the symbols of kernel, vDSO and program
     Debug(Debug),
-    /// The data under docs/results: list them, measure them again, insert them into the documents
+    /// Show the papers' experiments as a page; list the data, measure them, insert them into documents
     Report(Report),
     /// Run every test, or some
     Test(Test),
@@ -137,6 +137,9 @@ pub struct Run {
     /// Also write configuration and result to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Boot this scheduler image in place of the built one (decision 57)
+    #[arg(long, value_name = "FILE")]
+    pub scheduler: Option<PathBuf>,
     #[command(flatten)]
     pub machine: Machine,
 }
@@ -198,6 +201,9 @@ pub struct Exec {
     /// The contents of the machine's disk, /dev/vda: a file of this host, which the machine writes
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
+    /// Boot this scheduler image in place of the built one (decision 57)
+    #[arg(long, value_name = "FILE")]
+    pub scheduler: Option<PathBuf>,
     #[command(flatten)]
     pub machine: Machine,
     /// The program in the root image, as in /bin/hello, and its arguments
@@ -356,6 +362,9 @@ pub struct Bench {
     /// Also write configuration and rows to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Boot this scheduler image in place of the built one (decision 57)
+    #[arg(long, value_name = "FILE")]
+    pub scheduler: Option<PathBuf>,
     #[command(flatten)]
     pub machine: Machine,
 }
@@ -591,12 +600,19 @@ pub struct Fuzz {
     ./cops report measure closed-icount idle-memory"
 )]
 pub struct Report {
+    /// html if none is given
     #[command(subcommand)]
-    pub action: ReportAction,
+    pub action: Option<ReportAction>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum ReportAction {
+    /// Write one page with the experiments of the papers, ours beside theirs, and its data as CSV
+    Html {
+        /// The folder to write [default: report in the target folder]
+        #[arg(long, value_name = "FOLDER")]
+        output: Option<PathBuf>,
+    },
     /// List the data files, the command and commit that made each, and whether the code has changed
     /// since
     List,

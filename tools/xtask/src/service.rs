@@ -187,7 +187,12 @@ pub fn provenance(
         ("mem", machine.mem.clone().into()),
         ("network", "user".into()),
     ];
-    entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    let scheduler = prepared.scheduler.as_ref().map(|file| {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        ("scheduler", Value::from(name))
+    });
+    let entries = entries.into_iter().chain(scheduler);
+    entries.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Adds entries to the document's configuration.

@@ -31,7 +31,7 @@ pub const KERNEL_GROUP: &str = "kernel";
 /// package are the union of what its group requests, and the vDSO must not get the kernel's
 /// executor features.
 pub const GUEST_GROUPS: [(&str, &[&str]); 3] = [
-    ("vDSO", &["cops-vdso"]),
+    ("vDSO", &["cops-vdso", "cops-vdso-fifo"]),
     (KERNEL_GROUP, &["cops-kernel", "cops-net", "cops-fallible", "cops-algorithms"]),
     ("user library and programs", &["cops", "cops-apps"]),
 ];
@@ -54,6 +54,7 @@ impl Guest {
         progress: Progress,
     ) -> Outcome<Self> {
         let vdso = vdso::build(workspace, toolchain, progress)?;
+        vdso::build_first_come(workspace, toolchain, progress)?;
         let kernel = build_kernel(workspace, toolchain, &vdso.image, progress)?;
         let programs = programs::build(workspace, toolchain, progress)?;
         let guest = Self { kernel, vdso, programs, toolchain: toolchain.description.clone() };

@@ -23,24 +23,66 @@ pub struct Vdso {
     pub object: PathBuf,
 }
 
+/// The package of the scheduler that the kernel embeds.
+const EMBEDDED: &str = "cops-vdso";
+/// That of the scheduler without priorities (decision 57).
+const FIRST_COME: &str = "cops-vdso-fifo";
+
 /// Builds and checks the image.
 pub fn build(
     workspace: &Workspace,
     toolchain: &GuestToolchain,
     progress: Progress,
 ) -> Outcome<Vdso> {
-    let mut step = Step::begin(progress, "vDSO");
+    build_package(workspace, toolchain, EMBEDDED, progress)
+}
+
+/// Builds and checks the image that serves first come, first served.
+pub fn build_first_come(
+    workspace: &Workspace,
+    toolchain: &GuestToolchain,
+    progress: Progress,
+) -> Outcome<Vdso> {
+    build_package(workspace, toolchain, FIRST_COME, progress)
+}
+
+/// Where the object of the first come, first served image is.
+pub fn first_come(workspace: &Workspace) -> PathBuf {
+    workspace.image_folder().join(FIRST_COME).with_extension("so")
+}
+
+/// The faults of another image of the same exports; see [`vdso_check`].
+pub fn faults(workspace: &Workspace, object: &[u8]) -> Outcome<Vec<String>> {
+    let exports = exports(&workspace.root.join("crates/vdso/exports.txt"))?;
+    let mut faults = vdso_check::violations(object, &exports)?;
+    faults.extend(vdso_check::wrong_name(object, NAME)?);
+    Ok(faults)
+}
+
+pub use super::vdso_check::loaded_part;
+
+/// The name of every image.
+const NAME: &str = "cops-vdso.so";
+
+fn build_package(
+    workspace: &Workspace,
+    toolchain: &GuestToolchain,
+    package: &str,
+    progress: Progress,
+) -> Outcome<Vdso> {
+    let mut step = Step::begin(progress, if package == EMBEDDED { "vDSO" } else { package });
     let sources = workspace.root.join("crates/vdso");
     // A folder of its own: all crates in it are compiled position-independent, and the executor
     // without the features that its other users enable.
     let target = workspace.target.join("guest-vdso");
     let mut cargo =
         toolchain.cargo("build", workspace, target.clone(), &["-Crelocation-model=pic".to_owned()]);
-    run_step(cargo.args(["-p", "cops-vdso", "--lib"]), &mut step)?;
-    let library = target.join(GUEST_TRIPLE).join("guest/libcops_vdso.a");
+    run_step(cargo.args(["-p", package, "--lib"]), &mut step)?;
+    let library = format!("guest/lib{}.a", package.replace('-', "_"));
+    let library = target.join(GUEST_TRIPLE).join(library);
 
     let scratch = workspace.scratch()?;
-    let linked = scratch.file("cops-vdso.so");
+    let linked = scratch.file(package);
     let exports = exports(&sources.join("exports.txt"))?;
     run_step(
         &mut link(toolchain, &sources.join("vdso.lds"), &library, &exports, &linked),
@@ -55,8 +97,8 @@ pub fn build(
         ));
     }
     let built = Vdso {
-        image: workspace.image_folder().join("cops-vdso.img"),
-        object: workspace.image_folder().join("cops-vdso.so"),
+        image: workspace.image_folder().join(package).with_extension("img"),
+        object: workspace.image_folder().join(package).with_extension("so"),
     };
     write_if_changed(&built.image, vdso_check::loaded_part(&object)?)?;
     write_if_changed(&built.object, &object)?;
@@ -85,7 +127,7 @@ fn link(
         "elf64lriscv",
         "-shared",
         "-soname",
-        "cops-vdso.so",
+        NAME,
         "--gc-sections",
         "--no-undefined",
     ]);

@@ -65,6 +65,24 @@ pub fn loaded_part(object: &[u8]) -> Outcome<&[u8]> {
         .ok_or_else(|| Failure::new("the vDSO image has no loaded segment"))
 }
 
+/// What is wrong with the name by which a loader knows the image.
+pub fn wrong_name(image: &[u8], expected: &str) -> Outcome<Option<String>> {
+    let no_elf = || "the vDSO image is no sound ELF file".to_owned();
+    let header = Header::parse(image).because(no_elf)?;
+    let segments = header.program_headers(Endian, image).because(no_elf)?;
+    let entries = segments.iter().find_map(|segment| segment.dynamic(Endian, image).transpose());
+    let entries = entries.transpose().because(no_elf)?.unwrap_or_default();
+    let value = |tag: elf::DynamicTag| {
+        entries.iter().find(|entry| entry.d_tag(Endian) == tag).map(|entry| entry.d_val(Endian))
+    };
+    let place = value(elf::DT_STRTAB).zip(value(elf::DT_SONAME));
+    let start = place.and_then(|(strings, name)| usize::try_from(strings.checked_add(name)?).ok());
+    let text = start.and_then(|start| image.get(start..)).unwrap_or_default();
+    let name = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    let is_it = name == expected.as_bytes();
+    Ok((!is_it).then(|| format!("its name is {:?}, not {expected}", String::from_utf8_lossy(name))))
+}
+
 fn check_segments(
     segments: &[elf::ProgramHeader64<Endian>],
     file_length: u64,

@@ -11,7 +11,8 @@ use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
 pub fn run(workspace: &Workspace, options: &Exec) -> Outcome<u8> {
-    let prepared = Prepared::new(workspace, Progress::Transient)?;
+    let prepared = Prepared::new(workspace, Progress::Transient)?
+        .with_scheduler(workspace, options.scheduler.as_deref())?;
     let mut boot = prepared.boot(&options.machine, &options.argv, &options.add)?;
     boot.disk = options.disk.as_deref().map(super::disk_image).transpose()?;
     if let Some(personality) = options.personality {

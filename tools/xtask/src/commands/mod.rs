@@ -24,6 +24,7 @@ use crate::error::{Because, Failure, Outcome};
 use crate::packages;
 use crate::qemu::command::{Boot, Disk, Network};
 use crate::qemu::version::Qemu;
+use crate::scheduler;
 use crate::terminal::Progress;
 use crate::toolchain::GuestToolchain;
 use crate::workspace::{Scratch, Workspace};
@@ -40,6 +41,8 @@ pub struct Prepared {
     pub guest: Guest,
     /// Debian's busybox, for boots that are to have it.
     pub busybox: Option<PathBuf>,
+    /// The scheduler that is booted in place of the built one.
+    pub scheduler: Option<PathBuf>,
     /// Contains the root images of this process.
     scratch: Scratch,
 }
@@ -54,7 +57,24 @@ impl Prepared {
         } else {
             Guest::build(workspace, &GuestToolchain::find(workspace, progress)?, progress)?
         };
-        Ok(Self { qemu, guest, busybox: None, scratch: workspace.scratch()? })
+        Ok(Self { qemu, guest, busybox: None, scheduler: None, scratch: workspace.scratch()? })
+    }
+
+    /// Boots this scheduler in place of the built one, if there is one.
+    ///
+    /// # Errors
+    /// If it is not one that could be booted.
+    pub fn with_scheduler(mut self, workspace: &Workspace, file: Option<&Path>) -> Outcome<Self> {
+        if let Some(file) = file {
+            let object =
+                std::fs::read(file).because(|| format!("cannot read {}", file.display()))?;
+            let kernel = self.scratch.file("kernel");
+            scheduler::replace(workspace, &self.guest.kernel, &object, &kernel)?;
+            self.guest.kernel = kernel;
+            self.guest.vdso.object = file.to_owned();
+            self.scheduler = Some(file.to_owned());
+        }
+        Ok(self)
     }
 
     /// A file of this process with this name, which does not exist yet.

@@ -1,5 +1,6 @@
-//! `./cops report`: the data under docs/results, and the figures of them in the documents.
+//! `./cops report`: the data under docs/results as a page, and the figures of them in the documents.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::build::host;
@@ -7,15 +8,35 @@ use crate::cli::{Report, ReportAction};
 use crate::error::{Because, Failure, Outcome};
 use crate::figures::sources::{self, Age, Make, SOURCES, Source};
 use crate::figures::{self, Data};
+use crate::page;
 use crate::process;
 use crate::workspace::{Workspace, write_if_changed};
 
 pub fn run(workspace: &Workspace, options: &Report) -> Outcome<u8> {
     match &options.action {
-        ReportAction::List => list(workspace),
-        ReportAction::Figures { check } => figures(workspace, *check),
-        ReportAction::Measure { names, stale } => measure(workspace, names, *stale),
+        None => html(workspace, None),
+        Some(ReportAction::Html { output }) => html(workspace, output.as_deref()),
+        Some(ReportAction::List) => list(workspace),
+        Some(ReportAction::Figures { check }) => figures(workspace, *check),
+        Some(ReportAction::Measure { names, stale }) => measure(workspace, names, *stale),
     }
+}
+
+/// Writes the page and its data.
+fn html(workspace: &Workspace, output: Option<&Path>) -> Outcome<u8> {
+    let page = page::make(&workspace.root)?;
+    let folder = output.map_or_else(|| workspace.target.join("report"), Path::to_owned);
+    std::fs::create_dir_all(&folder).because(|| format!("cannot make {}", folder.display()))?;
+    let index = ("index.html".to_owned(), page.html);
+    for (name, text) in page.csv.iter().chain([&index]) {
+        let file = folder.join(name);
+        std::fs::write(&file, text).because(|| format!("cannot write {}", file.display()))?;
+    }
+    for name in &page.missing {
+        println!("not measured yet: docs/results/{name}.json");
+    }
+    println!("report: {}", folder.join("index.html").display());
+    Ok(0)
 }
 
 fn list(workspace: &Workspace) -> Outcome<u8> {

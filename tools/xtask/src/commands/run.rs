@@ -15,7 +15,8 @@ use crate::workspace::Workspace;
 const WARM_UP_SECONDS: u32 = 2;
 
 pub fn run(workspace: &Workspace, options: &Run) -> Outcome<u8> {
-    let prepared = Prepared::new(workspace, Progress::Lines)?;
+    let prepared = Prepared::new(workspace, Progress::Lines)?
+        .with_scheduler(workspace, options.scheduler.as_deref())?;
     let client = Client::build(workspace, Progress::Lines)?;
     let machine = &options.machine;
     let boot =

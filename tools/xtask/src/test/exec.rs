@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Case, Context, cops, step};
+use crate::build::vdso;
 use crate::cli::Machine as MachineOptions;
 use crate::error::Outcome;
 use crate::process::{Captured, capture};
@@ -63,6 +64,10 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         }
         cases.push(Case::judged(name, &wrong));
     }
+    let name = "another scheduler serves in another order, and one that is none is refused";
+    if context.is_chosen(name) {
+        cases.push(Case::judged(name, &other_scheduler(context, name)?));
+    }
     let name = "random numbers depend on the machine's seed, and on nothing else in a counted run";
     if context.is_chosen(name) {
         cases.push(Case::judged(name, &seed_decides(name)?));
@@ -75,6 +80,27 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 }
 
 /// Boots on harts without one of the extensions that the kernel is built for.
+/// Boots with the built scheduler, with the one without priorities, and with a file that is none.
+fn other_scheduler(context: &Context<'_>, name: &str) -> Outcome<Vec<String>> {
+    let first_come = vdso::first_come(context.workspace);
+    let none = context.workspace.root.join("Cargo.toml");
+    let [first_come, none] = [&first_come, &none].map(|path| path.to_string_lossy());
+    let program = ["/bin/measure", "order"];
+    let mut wrong = Vec::new();
+    for (more, code, expected) in [
+        (&[][..], 0, "order: 0 20 40 50\n"),
+        (&["--scheduler", &*first_come], 0, "order: 40 20 50 0\n"),
+        (&["--scheduler", &*none], 125, ""),
+    ] {
+        let result = cops_exec(name, &[more, &program].concat())?;
+        wrong.extend(status(&result, code));
+        if result.stdout != expected || (code != 0 && !result.stderr.contains("ELF")) {
+            wrong.push(format!("{more:?}: {}", result.everything()));
+        }
+    }
+    Ok(wrong)
+}
+
 fn missing_extension_is_named(context: &Context<'_>) -> Outcome<Vec<String>> {
     let prepared = context.prepared()?;
     let machine = MachineOptions { smp: 2, mem: "512M".into(), verbose: false };

@@ -14,10 +14,11 @@ use crate::error::{Because, Outcome};
 use crate::process::capture;
 
 /// Package, and the packages of ours that it may depend on (development dependencies included).
-const PACKAGES: [(&str, &[&str]); 18] = [
+const PACKAGES: [(&str, &[&str]); 19] = [
     ("cops-executor", &[]),
     ("cops-abi", &["cops-executor"]),
     ("cops-vdso", &["cops-executor", "cops-abi"]),
+    ("cops-vdso-fifo", &["cops-executor"]),
     ("cops-memcpy", &[]),
     ("cops-ext4", &["cops-executor"]),
     ("cops-fallible", &["cops-abi"]),

@@ -28,7 +28,15 @@ const FEW: &str = "few coroutines take fewer instructions than few threads";
 /// A measurement in counted instructions.
 fn counted(name: Measurement) -> Bench {
     let machine = MachineOptions { smp: 1, mem: "512M".into(), verbose: false };
-    Bench { name, quick: true, icount: true, connections: None, json: None, machine }
+    Bench {
+        name,
+        quick: true,
+        icount: true,
+        connections: None,
+        json: None,
+        scheduler: None,
+        machine,
+    }
 }
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {

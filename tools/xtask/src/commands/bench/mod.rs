@@ -48,7 +48,8 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     if counts || is_of_one_hart {
         options.machine.smp = 1;
     }
-    let prepared = Prepared::new(workspace, Progress::Lines)?;
+    let prepared = Prepared::new(workspace, Progress::Lines)?
+        .with_scheduler(workspace, options.scheduler.as_deref())?;
     let mut report = None;
     let mut linux = None;
     let document = |name: &str, rows: &[Map<String, Value>]| {

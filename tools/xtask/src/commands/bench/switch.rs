@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::Map;
 
 use super::Rows;
 use super::costs;
@@ -140,6 +140,7 @@ fn table(rows: &Rows) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     #[test]
     fn the_median_of_an_operation_is_found() {

@@ -5,6 +5,7 @@
 //! measure interrupts          instructions of a wake that interrupts a running coroutine, and of
 //!                             one that does not
 //! measure switches            instructions of switches between coroutines, threads and processes
+//! measure order               the order in which coroutines of several priorities run
 //! measure packets             latencies of a most urgent coroutine that packets wake, beside
 //!                             programs that compute
 //! measure disk                requests a second of the disk, which has a known content
@@ -26,6 +27,7 @@ mod disk;
 mod files;
 mod interrupts;
 mod meter;
+mod order;
 mod packets;
 mod papers;
 mod pipe;
@@ -47,13 +49,14 @@ async fn main(arguments: Arguments) -> io::Result<ExitCode> {
         Some("switches") => switches::run().await?,
         Some("yield") => switches::yield_for_ever(),
         Some("echo") => switches::echo()?,
+        Some("order") => order::run().await,
         Some("packets") => packets::run().await?,
         Some("disk") => disk::run().await?,
         Some("files") => files::run(&words[1..]).await?,
         Some("papers") => return papers::run(&words[1..]).await,
         Some("papers-process") => return papers::process(&words[1..]).await,
         _ => {
-            println!("usage: measure costs|interrupts|switches|packets|disk|files|papers");
+            println!("usage: measure costs|interrupts|switches|order|packets|disk|files|papers");
             return Ok(ExitCode(2));
         }
     }

@@ -1,0 +1,233 @@
+//! The models of the matrix service: Figure 5 of paper 000, and its relatives in 001, 003 and 004.
+
+use super::data::{File, Material, Row};
+use super::html::table;
+use super::plot::{Axis, Plot, Scale, short};
+use super::section::{Section, counted, judged, lines, plots};
+
+/// What a group of rows has in common: everything but the model and the number of connections.
+const SETTING: [&str; 7] =
+    ["matrix", "loop", "pause_ms", "period_ms", "vcpus", "harts", "scheduler"];
+
+pub fn section(material: &Material) -> Section {
+    let mut section = Section {
+        id: "models",
+        title: "Models of the matrix service (000, Figure 5; 001, 003, 004)",
+        what: "<p>A server multiplies matrices: for each connection one component receives, one \
+               multiplies, one sends. The models are made of coroutines (C) or threads (T) in the \
+               kernel (K) and in the program (U). <code>ktut</code> sleeps and is woken; \
+               <code>ktut-retry</code> and <code>kcut-retry</code> poll and yield, as the papers' \
+               threads do. The papers' client pauses after each answer, so a slow server gets fewer \
+               requests.</p>"
+            .to_owned(),
+        expected: vec![
+            "Paper 000: KCUC has 1.05 to 3.93 times the throughput of the threads from 2 to 64 \
+             connections; its mean latency is below that of KCUT from 2 connections, KCUT's below \
+             KTUT's at 32; KTUC is better up to 64. At one connection its KCUC takes ten times as \
+             long as polling."
+                .to_owned(),
+            "COPS: KCUC is no slower than any other model at every number of connections; at \
+             saturation at least four times <code>ktut-retry</code>, and 1.5 times \
+             <code>ktut</code> with 1 x 1 matrices from 256 connections on."
+                .to_owned(),
+        ],
+        remarks: vec![
+            "The papers' peak, 98 requests a second on four harts of 100 MHz, is 4 million cycles a \
+             request. A request takes COPS some ten thousand instructions beside the product, so \
+             that the papers' numbers of connections do not saturate it."
+                .to_owned(),
+            "Messages here are binary; the papers' server parses and prints decimal text.".to_owned(),
+            "The papers' latency is the mean, their \"jitter\" the standard deviation; 004 is read \
+             off its plots."
+                .to_owned(),
+        ],
+        ..Section::default()
+    };
+    let replies = |row: &Row| row.number("replies");
+    let mean = |row: &Row| Some(row.number("latency_mean_us")? / 1e3);
+    for (seed, figure, matrices, title) in [
+        ("000", "5", &["15"][..], "Paper 000, Figure 5"),
+        ("001,003", "compare_thread_coroutine", &["1", "20"], "Papers 001 and 003"),
+        ("004", "5,6", &["8", "12"], "Paper 004"),
+    ] {
+        let rows = material.paper(seed, figure);
+        for matrix in matrices {
+            let of_it: Vec<&Row> =
+                rows.iter().copied().filter(|row| row.is("matrix", matrix)).collect();
+            let name = format!("{title}, {matrix} x {matrix}");
+            section.body += &plots(&[
+                dashed(graph(format!("{name}: answers in 5 s"), &of_it, &replies, "answers", 2)),
+                dashed(graph(format!("{name}: mean latency"), &of_it, &mean, "ms", 10)),
+            ]);
+        }
+    }
+    let files: Vec<&File> = material.files_of("models").collect();
+    if files.is_empty() {
+        section
+            .missing
+            .push(("models".into(), "bench models --json docs/results/models.json".into()));
+    }
+    for file in files {
+        for (name, rows) in groups(&file.rows) {
+            ours(&mut section, file, &name, &rows);
+        }
+        section.uses(file);
+    }
+    section
+}
+
+/// Groups of rows with the same setting, with its description.
+pub fn groups(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
+    let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let words = SETTING.iter().filter_map(|name| {
+            let value = row.shown(name);
+            (!value.is_empty()).then(|| format!("{} {value}", name.trim_end_matches("_ms")))
+        });
+        let name = words.collect::<Vec<_>>().join(", ");
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, group)) => group.push(row),
+            None => groups.push((name, vec![row])),
+        }
+    }
+    groups
+}
+
+fn dashed(mut plot: Plot) -> Plot {
+    for series in &mut plot.series {
+        series.is_dashed = true;
+    }
+    plot
+}
+
+fn graph<'r>(
+    title: String,
+    rows: &[&'r Row],
+    value: &dyn Fn(&'r Row) -> Option<f64>,
+    unit: &str,
+    base: u32,
+) -> Plot {
+    let x = |row: &Row| row.number("connections");
+    let axis = Axis::new(unit, Scale::Log(base));
+    lines(title, rows, "model", (&x, counted("connections")), (value, axis))
+}
+
+fn ours(section: &mut Section, file: &File, name: &str, rows: &[&Row]) {
+    let clock = if file.is_counted() { "counted" } else { "wall clock" };
+    let title = format!("COPS, {name}, {clock}");
+    let millis = |path: &'static str| move |row: &Row| Some(row.number(path)? / 1e3);
+    let mut drawn = vec![
+        graph(
+            format!("{title}: answers a second"),
+            rows,
+            &|row| row.number("throughput_rps"),
+            "answers a second",
+            2,
+        ),
+        graph(format!("{title}: mean latency"), rows, &millis("latency_us.mean"), "ms", 10),
+        graph(format!("{title}: latency, p99"), rows, &millis("latency_us.p99"), "ms", 10),
+    ];
+    let instructions = |row: &Row| row.number("instructions_per_request");
+    if rows.iter().any(|row| instructions(row).is_some()) {
+        let title = format!("{title}: instructions of a request");
+        drawn.push(graph(title, rows, &instructions, "instructions", 2));
+    }
+    // A single number of connections is no curve.
+    if rows.iter().any(|row| !row.is("connections", &rows[0].shown("connections"))) {
+        section.body += &plots(&drawn);
+    }
+    section.body += &rows_table(rows);
+    for (path, what) in [("latency_us.mean", "mean latency"), ("latency_us.p99", "p99")] {
+        if let Some((won, of)) = wins(rows, path) {
+            section.found.push(judged(
+                won == of,
+                &format!("{name}, {clock}: KCUC's {what} is the lowest, or within 5% of it, at {won} of {of} numbers of connections."),
+            ));
+        }
+    }
+    for (other, least) in [("ktut-retry", 4.0), ("ktut", 1.5)] {
+        if let Some((connections, ratio)) = most_ahead(rows, other) {
+            section.found.push(judged(
+                ratio >= least,
+                &format!(
+                    "{name}, {clock}: KCUC's throughput is up to {ratio:.2} times that of \
+                     {other} (at {connections:.0} connections); the goal at saturation is {least}."
+                ),
+            ));
+        }
+    }
+}
+
+/// The rows of a number of connections, by the numbers.
+fn by_connections<'r>(rows: &[&'r Row]) -> Vec<(f64, Vec<&'r Row>)> {
+    let mut numbers: Vec<f64> = rows.iter().filter_map(|row| row.number("connections")).collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.dedup();
+    let of = |number: f64| {
+        rows.iter().copied().filter(move |row| row.number("connections") == Some(number)).collect()
+    };
+    numbers.into_iter().map(|number| (number, of(number))).collect()
+}
+
+fn of_model(rows: &[&Row], model: &str, path: &str) -> Option<f64> {
+    rows.iter().find(|row| row.is("model", model))?.number(path)
+}
+
+/// At how many numbers of connections KCUC has the smallest value, ties within 5% included, and how
+/// many there are with another model.
+fn wins(rows: &[&Row], path: &str) -> Option<(usize, usize)> {
+    let compared = by_connections(rows).into_iter().filter_map(|(_, rows)| {
+        let ours = of_model(&rows, "kcuc", path)?;
+        let others = rows.iter().filter(|row| !row.is("model", "kcuc"));
+        let best = others.filter_map(|row| row.number(path)).min_by(f64::total_cmp)?;
+        Some(ours <= best * 1.05)
+    });
+    let compared: Vec<bool> = compared.collect();
+    (!compared.is_empty())
+        .then(|| (compared.iter().filter(|is_won| **is_won).count(), compared.len()))
+}
+
+/// The number of connections at which KCUC is most ahead of another model, and the ratio.
+fn most_ahead(rows: &[&Row], other: &str) -> Option<(f64, f64)> {
+    let ratios = by_connections(rows).into_iter().filter_map(|(number, rows)| {
+        let of = |model: &str| of_model(&rows, model, "throughput_rps");
+        Some((number, of("kcuc")? / of(other).filter(|value| *value > 0.0)?))
+    });
+    ratios.max_by(|one, two| one.1.total_cmp(&two.1))
+}
+
+fn rows_table(rows: &[&Row]) -> String {
+    let cells = rows.iter().map(|row| {
+        let value = |path: &str| row.number(path).map_or_else(|| "–".to_owned(), short);
+        let deviation = row.number("latency_us.deviation").or(row.number("latency_us.jitter"));
+        vec![
+            row.text("model").to_owned(),
+            value("connections"),
+            value("received"),
+            value("errors"),
+            value("throughput_rps"),
+            value("latency_us.mean"),
+            deviation.map_or_else(|| "–".to_owned(), short),
+            value("latency_us.p50"),
+            value("latency_us.p99"),
+            value("latency_us.p999"),
+            value("instructions_per_request"),
+        ]
+    });
+    table(
+        &[
+            "model",
+            "connections",
+            "answers",
+            "errors",
+            "a second",
+            "mean us",
+            "deviation us",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "instructions",
+        ],
+        &cells.collect::<Vec<_>>(),
+    )
+}

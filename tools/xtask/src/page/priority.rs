@@ -1,0 +1,197 @@
+//! Priorities: Figures 6 and 7 of paper 000, and their relatives in 001, 003 and 004.
+
+use super::data::{File, Material, Row};
+use super::html::table;
+use super::models::groups;
+use super::plot::{Axis, Plot, Scale, short};
+use super::section::{Section, judged, lines, plots};
+
+/// The part of an urgent class's unloaded p99 that its p99 under overload may be.
+const GOAL: f64 = 1.5;
+
+pub fn section(material: &Material) -> Section {
+    let mut section = Section {
+        id: "priority",
+        title: "Priorities of connections (000, Figures 6 and 7; 001, 003, 004)",
+        what: "<p>Connections in classes, each with a priority of its own, of which 0 is the most \
+               urgent, on 1 to 4 virtual CPUs, with more requests than can be served. The control \
+               group is the same with a scheduler that serves in the order of arrival \
+               (<code>--scheduler</code>).</p>"
+            .to_owned(),
+        expected: vec![
+            "The papers: more urgent classes get more answers, with less latency; from 3 to 4 \
+             virtual CPUs the most urgent class loses."
+                .to_owned(),
+            "COPS: classes are ordered in throughput and latency; the most urgent class's p99 under \
+             twofold overload is at most 1.5 times its unloaded p99, and no worse with 4 virtual \
+             CPUs than with 1."
+                .to_owned(),
+        ],
+        remarks: vec![
+            "Figure 7 of paper 000 is said to show four classes of 64 connections; its data are the \
+             four most urgent of the eight classes of Figure 6, each sample ten times."
+                .to_owned(),
+            "Figures 9 and 10 of paper 004 are fitted curves: only their peaks are known.".to_owned(),
+        ],
+        ..Section::default()
+    };
+    let replies = |row: &Row| row.number("replies");
+    let mean = |row: &Row| Some(row.number("latency_mean_us")? / 1e3);
+    for (seed, figure, title) in [
+        ("000", "6", "Paper 000, Figure 6, 64 connections"),
+        ("001,003", "connect_with_prio", "Papers 001 and 003, 128 connections"),
+        ("004", "7,8", "Paper 004, 8 connections"),
+    ] {
+        let rows = material.paper(seed, figure);
+        section.body += &plots(&[
+            dashed(graph(format!("{title}: answers"), &rows, &replies, "answers", Scale::Linear)),
+            dashed(graph(format!("{title}: mean latency"), &rows, &mean, "ms", Scale::Log(10))),
+        ]);
+    }
+    section.body += &figure_7(material);
+    let files: Vec<&File> = material.files_of("priority-classes").collect();
+    if files.is_empty() {
+        section.missing.push((
+            "priority-classes".into(),
+            "bench priority --json docs/results/priority-classes.json".into(),
+        ));
+    }
+    for file in files {
+        ours(&mut section, file);
+        section.uses(file);
+    }
+    section
+}
+
+fn dashed(mut plot: Plot) -> Plot {
+    for series in &mut plot.series {
+        series.is_dashed = true;
+    }
+    plot
+}
+
+fn graph<'r>(
+    title: String,
+    rows: &[&'r Row],
+    value: &dyn Fn(&'r Row) -> Option<f64>,
+    unit: &str,
+    scale: Scale,
+) -> Plot {
+    let class = |row: &Row| row.number("class");
+    let x = (&class as &dyn Fn(&'r Row) -> Option<f64>, Axis::new("class", Scale::Linear));
+    lines(title, rows, "vcpus", x, (value, Axis::new(unit, scale)))
+}
+
+/// The distributions, of which the page has the quantiles.
+fn figure_7(material: &Material) -> String {
+    let rows = material.paper("000", "7").into_iter().map(|row| {
+        let millis =
+            |path: &str| row.number(path).map_or_else(String::new, |value| short(value / 1e3));
+        let mut cells = vec![row.shown("class"), row.shown("vcpus")];
+        cells.extend(
+            ["mean", "p50", "p90", "p99", "max"].map(|name| millis(&format!("latency_us.{name}"))),
+        );
+        cells
+    });
+    let heading = ["000, Figure 7: class", "vcpus", "mean ms", "p50", "p90", "p99", "max"];
+    table(&heading, &rows.collect::<Vec<_>>())
+}
+
+/// As [`groups`], without the number of virtual CPUs, which distinguishes lines.
+fn settings(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
+    let mut merged: Vec<(String, Vec<&Row>)> = Vec::new();
+    for (name, rows) in groups(rows) {
+        let words = name.split(", ").filter(|word| !word.starts_with("vcpus"));
+        for row in rows {
+            let more = ["model", "connections", "classes", "load"].map(|name| {
+                let value = row.shown(name);
+                if value.is_empty() { value } else { format!("{name} {value}") }
+            });
+            let more = more.into_iter().filter(|word| !word.is_empty());
+            let name = words.clone().map(str::to_owned).chain(more).collect::<Vec<_>>().join(", ");
+            match merged.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, group)) => group.push(row),
+                None => merged.push((name, vec![row])),
+            }
+        }
+    }
+    merged
+}
+
+fn ours(section: &mut Section, file: &File) {
+    let clock = if file.is_counted() { "counted" } else { "wall clock" };
+    for (name, rows) in settings(&file.rows) {
+        let with_class: Vec<&Row> =
+            rows.into_iter().filter(|row| row.number("class").is_some()).collect();
+        if with_class.is_empty() {
+            continue;
+        }
+        let millis = |path: &'static str| move |row: &Row| Some(row.number(path)? / 1e3);
+        let title = format!("COPS, {name}, {clock}");
+        section.body += &plots(&[
+            graph(
+                format!("{title}: answers"),
+                &with_class,
+                &|row| row.number("received"),
+                "answers",
+                Scale::Linear,
+            ),
+            graph(
+                format!("{title}: mean latency"),
+                &with_class,
+                &millis("latency_us.mean"),
+                "ms",
+                Scale::Log(10),
+            ),
+            graph(
+                format!("{title}: latency, p99"),
+                &with_class,
+                &millis("latency_us.p99"),
+                "ms",
+                Scale::Log(10),
+            ),
+        ]);
+        // The control group is not to be ordered.
+        if !name.contains("scheduler") {
+            judge(section, &format!("{name}, {clock}"), &with_class);
+        }
+    }
+}
+
+fn judge(section: &mut Section, name: &str, rows: &[&Row]) {
+    let mut cpus: Vec<String> = rows.iter().map(|row| row.shown("vcpus")).collect();
+    cpus.sort();
+    cpus.dedup();
+    for vcpus in cpus {
+        let mut classes: Vec<&&Row> = rows.iter().filter(|row| row.is("vcpus", &vcpus)).collect();
+        classes.sort_by(|one, two| {
+            let class = |row: &Row| row.number("class").unwrap_or(0.0);
+            class(one).total_cmp(&class(two))
+        });
+        let latencies: Vec<f64> =
+            classes.iter().filter_map(|row| row.number("latency_us.mean")).collect();
+        let is_ordered = latencies.windows(2).all(|pair| pair[0] <= pair[1] * 1.05);
+        let (Some(first), Some(last)) = (latencies.first(), latencies.last()) else { continue };
+        section.found.push(judged(
+            is_ordered,
+            &format!(
+                "{name}, {vcpus} virtual CPUs: mean latencies are in the order of the classes, from \
+                 {} ms to {} ms.",
+                short(first / 1e3),
+                short(last / 1e3)
+            ),
+        ));
+        let unloaded = classes.first().and_then(|row| row.number("unloaded_p99_us"));
+        let loaded = classes.first().and_then(|row| row.number("latency_us.p99"));
+        if let Some((unloaded, loaded)) = unloaded.zip(loaded) {
+            section.found.push(judged(
+                loaded <= unloaded * GOAL,
+                &format!(
+                    "{name}, {vcpus} virtual CPUs: the most urgent class's p99 is {:.2} times its \
+                     unloaded p99.",
+                    loaded / unloaded
+                ),
+            ));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A section of the page: one experiment.
+
+use std::fmt::Write as _;
+
+use super::data::{File, Row};
+use super::html::{escape, list};
+use super::plot::{Axis, Plot, Scale, Series};
+
+/// An experiment: what is done, expected and found.
+#[derive(Debug, Default)]
+pub struct Section {
+    /// Also the name of its data.
+    pub id: &'static str,
+    pub title: &'static str,
+    /// What is done, in HTML.
+    pub what: String,
+    /// What the papers and the specification claim.
+    pub expected: Vec<String>,
+    /// What was found.
+    pub found: Vec<String>,
+    /// What is to be explained, and what differs from the papers.
+    pub remarks: Vec<String>,
+    /// Plots and tables.
+    pub body: String,
+    /// Where the data come from.
+    pub origins: Vec<String>,
+    /// Data that do not exist, and the command that makes them.
+    pub missing: Vec<(String, String)>,
+}
+
+impl Section {
+    /// The section as HTML.
+    pub fn html(&self) -> String {
+        let mut html = format!(
+            "<section id=\"{}\">\n<h2>{}</h2>\n{}\n",
+            self.id,
+            escape(self.title),
+            self.what
+        );
+        for (title, sentences) in [("Expected", &self.expected), ("Found", &self.found)] {
+            if !sentences.is_empty() {
+                let _ = write!(html, "<h3>{title}</h3>\n{}", list(sentences));
+            }
+        }
+        for (name, command) in &self.missing {
+            let _ = writeln!(
+                html,
+                "<p class=\"missing\">Not measured yet: <code>docs/results/{name}.json</code>. \
+                 Make it with <code>./cops {}</code>.</p>",
+                escape(command)
+            );
+        }
+        html += &self.body;
+        if !self.remarks.is_empty() {
+            let _ = write!(
+                html,
+                "<h3>Differences, and what is to be explained</h3>\n{}",
+                list(&self.remarks)
+            );
+        }
+        for origin in &self.origins {
+            let _ = writeln!(html, "<p class=\"origin\">{origin}</p>");
+        }
+        html + "</section>\n"
+    }
+
+    /// Names the origin of a file.
+    pub fn uses(&mut self, file: &File) {
+        self.origins.push(file.origin());
+    }
+}
+
+/// A statement that a claim is met, or is not.
+pub fn judged(is_met: bool, text: &str) -> String {
+    let (class, word) = if is_met { ("met", "Met.") } else { ("unmet", "Not met.") };
+    format!("<span class=\"{class}\">{word}</span> {text}")
+}
+
+/// Plots beside each other, as many as fit.
+pub fn plots(plots: &[Plot]) -> String {
+    let plots: String = plots.iter().map(Plot::html).collect();
+    format!("<div class=\"plots\">\n{plots}</div>\n")
+}
+
+/// The colour of a model, the same in every plot.
+pub fn colour(model: &str) -> usize {
+    match model {
+        "coroutine" | "kcuc" => 0,
+        "thread" | "ktut" => 1,
+        "thread-yield" | "thread-retry" | "ktut-retry" => 2,
+        "kcut" => 3,
+        "ktuc" => 4,
+        "kcut-retry" => 7,
+        _ => 5,
+    }
+}
+
+/// The points of rows: those that have both values, in the order of the first.
+pub fn points<'r>(
+    rows: impl IntoIterator<Item = &'r Row>,
+    x: impl Fn(&Row) -> Option<f64>,
+    y: impl Fn(&Row) -> Option<f64>,
+) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> =
+        rows.into_iter().filter_map(|row| Some((x(row)?, y(row)?))).collect();
+    points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    points
+}
+
+/// A plot with a line for each value of a column.
+pub fn lines<'r>(
+    title: impl Into<String>,
+    rows: &[&'r Row],
+    column: &str,
+    (x, x_axis): (&dyn Fn(&'r Row) -> Option<f64>, Axis),
+    (y, y_axis): (&dyn Fn(&'r Row) -> Option<f64>, Axis),
+) -> Plot {
+    let mut names: Vec<String> = Vec::new();
+    for row in rows {
+        let name = row.shown(column);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let series = names.iter().enumerate().map(|(index, name)| {
+        let of_it = rows.iter().copied().filter(|row| row.is(column, name));
+        let points = of_it.filter_map(|row| Some((x(row)?, y(row)?))).collect::<Vec<_>>();
+        let mut points = points;
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let is_model = column == "model";
+        Series {
+            name: if is_model { name.clone() } else { format!("{column} {name}") },
+            colour: if is_model { colour(name) } else { index % 8 },
+            is_dashed: false,
+            points,
+        }
+    });
+    Plot { title: title.into(), x: x_axis, y: y_axis, series: series.collect() }
+}
+
+/// An axis of a number of things, by its powers of two.
+pub fn counted(label: &str) -> Axis {
+    Axis::new(label, Scale::Log(2))
+}

@@ -1,0 +1,178 @@
+//! The page from data that are made up.
+
+use serde_json::{Value, json};
+
+use super::data::{File, Material, Row, file};
+use super::*;
+
+fn of(name: &str, rows: Value) -> File {
+    let config = json!({
+        "command": format!("bench {name}"), "commit": "abc", "qemu": "9", "icount": true,
+    });
+    file(name, &json!({ "config": config, "rows": rows })).unwrap()
+}
+
+/// The papers' series as they are checked in.
+fn papers() -> Vec<Row> {
+    let text = include_str!("../../../../docs/papers/series.json");
+    let value: Value = serde_json::from_str(text).unwrap();
+    let rows = value["rows"].as_array().unwrap();
+    rows.iter().map(|row| Row(row.as_object().unwrap().clone())).collect()
+}
+
+fn chain_rows(bytes: &[u32]) -> Value {
+    let mut rows = Vec::new();
+    for bytes in bytes {
+        for n in [1, 200, 4000] {
+            for (mode, model, factor) in [
+                ("literal", "coroutine", 1),
+                ("literal", "thread", 20),
+                ("steady", "coroutine", 2),
+                ("steady", "thread", if n == 200 { 1 } else { 30 }),
+            ] {
+                rows.push(json!({
+                    "system": "cops", "mode": mode, "model": model, "n": n, "bytes": bytes,
+                    "rounds": 10, "ms": f64::from(n * factor) / 1e3,
+                    "instructions": n * factor * 1000,
+                }));
+            }
+        }
+    }
+    rows.into()
+}
+
+fn model_rows() -> Value {
+    let row = |model: &str, connections: u32, mean: f64, throughput: f64| {
+        json!({
+            "model": model, "connections": connections, "matrix": 15, "pause_ms": 100.0,
+            "loop": "pause", "vcpus": 1, "sent": 10, "received": 10, "errors": 0,
+            "throughput_rps": throughput,
+            "latency_us": {"mean": mean, "p50": mean, "p99": mean * 2.0, "deviation": 1.0},
+        })
+    };
+    json!([
+        row("kcuc", 1, 100.0, 10.0),
+        row("ktut", 1, 90.0, 10.0),
+        row("kcuc", 64, 200.0, 600.0),
+        row("ktut", 64, 900.0, 300.0),
+        row("ktut-retry", 64, 5000.0, 100.0),
+    ])
+}
+
+fn class_rows() -> Value {
+    let row = |class: u32, mean: f64| {
+        json!({
+            "model": "kcuc", "class": class, "connections": 64, "matrix": 15, "vcpus": 1,
+            "received": 100 - class, "unloaded_p99_us": 100.0,
+            "latency_us": {"mean": mean, "p99": mean * 1.2},
+        })
+    };
+    json!([row(0, 100.0), row(1, 300.0), row(2, 200.0)])
+}
+
+fn full() -> Material {
+    let files = vec![
+        of("ring", chain_rows(&[0])),
+        of("pipe", chain_rows(&[1, 256, 4096])),
+        of("models", model_rows()),
+        of("priority-classes", class_rows()),
+        of("memory", json!([{"model": "kcuc", "max_connections": 4100}])),
+        of(
+            "switch",
+            json!([
+                {"op": "coroutine-wake-switch", "what": "a", "instructions": 400, "allowed": 410},
+                {"op": "thread-wake-switch", "what": "b", "instructions": 4000, "allowed": 4100},
+                {"op": "process-pipe-switch", "what": "c", "instructions": 8000, "allowed": 8100},
+            ]),
+        ),
+        of(
+            "scale",
+            json!([
+                {"model": "kcuc", "connections": 10, "bytes_per_connection": 9000, "instructions_per_request": 8000},
+                {"model": "kcuc", "connections": 10000, "bytes_per_connection": 8900, "instructions_per_request": 8100},
+            ]),
+        ),
+    ];
+    Material { papers: papers(), files }
+}
+
+#[test]
+fn every_experiment_has_its_section_plots_and_origin() {
+    let page = make_of(&full());
+    assert_eq!(page.missing, [""; 0]);
+    for id in ["ring", "pipe", "models", "priority", "memory", "switch", "scale", "data"] {
+        assert!(page.html.contains(&format!("<section id=\"{id}\">")), "{id}");
+    }
+    for name in ["ring", "pipe", "models", "priority-classes", "memory", "switch", "scale"] {
+        let origin = format!("<code>./cops bench {name}</code>, commit abc, QEMU 9");
+        assert!(page.html.contains(&origin), "{name}");
+        assert!(page.csv.iter().any(|(file, _)| *file == format!("{name}.csv")), "{name}");
+    }
+    let plots = page.html.matches("<figure>").count();
+    assert!(plots >= 30, "{plots}");
+    assert!(!page.html.contains("no data"), "each plot of complete data shows something");
+}
+
+#[test]
+fn elements_are_closed() {
+    let html = make_of(&full()).html;
+    for element in [
+        "section",
+        "figure",
+        "figcaption",
+        "svg",
+        "table",
+        "tr",
+        "td",
+        "div",
+        "p",
+        "ul",
+        "li",
+        "text",
+        "span",
+    ] {
+        let open = html.matches(&format!("<{element}>")).count()
+            + html.matches(&format!("<{element} ")).count();
+        let closed = html.matches(&format!("</{element}>")).count();
+        assert_eq!(open, closed, "{element}");
+    }
+}
+
+#[test]
+fn claims_are_judged_by_the_data() {
+    let html = make_of(&full()).html;
+    let met = |text: &str| html.contains(&format!("<span class=\"met\">Met.</span> {text}"));
+    let unmet =
+        |text: &str| html.contains(&format!("<span class=\"unmet\">Not met.</span> {text}"));
+    assert!(met(
+        "Coroutines take less than threads at 3 of 3 numbers of tasks in instructions (literal): 5%"
+    ));
+    assert!(unmet(
+        "Coroutines take less than threads at 2 of 3 numbers of tasks in instructions (steady)"
+    ));
+    assert!(met("KCUC holds 4100 connections."));
+    assert!(html.contains("KCUC's mean latency is the lowest, or within 5% of it, at 1 of 2"));
+    assert!(html.contains("KCUC's throughput is up to 6.00 times that of ktut-retry (at 64"));
+    assert!(unmet(
+        "matrix 15, model kcuc, connections 64, counted, 1 virtual CPUs: mean latencies"
+    ));
+    assert!(met("A request takes 8000 instructions with 10 connections, and 8100 with 10000."));
+}
+
+#[test]
+fn the_papers_values_are_shown() {
+    let html = make_of(&full()).html;
+    for value in ["2290", "616", "385", "186"] {
+        assert!(html.contains(&format!("<td>{value}</td>")), "{value}");
+    }
+}
+
+#[test]
+fn missing_data_are_named() {
+    let page = make_of(&Material { papers: papers(), files: Vec::new() });
+    let names = ["ring", "pipe", "models", "priority-classes", "memory", "switch", "scale"];
+    assert_eq!(page.missing, names);
+    for name in names {
+        assert!(page.html.contains(&format!("docs/results/{name}.json")), "{name}");
+    }
+}
