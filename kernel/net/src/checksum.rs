@@ -96,7 +96,7 @@ fn tcp_sum(source: IpAddress, target: IpAddress, segment: &[u8]) -> u16 {
 /// The sum depends neither on how the words are grouped nor, except for a final swap, on their byte
 /// order (RFC 1071, section 2). Loads at odd addresses are not slower (decision 25).
 #[inline]
-fn native_sum(bytes: &[u8]) -> u64 {
+pub(crate) fn native_sum(bytes: &[u8]) -> u64 {
     let (words, tail) = bytes.as_chunks::<8>();
     let mut total = 0u64;
     for &word in words {
@@ -118,7 +118,7 @@ fn few(bytes: &[u8]) -> u64 {
 }
 
 /// Adds the carries until 16 bits remain.
-fn fold(sum: u64) -> u16 {
+pub(crate) fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);

@@ -50,10 +50,32 @@ pub(crate) struct Segment<'a> {
     pub(crate) reset: bool,
     pub(crate) sequence: TcpSeqNumber,
     pub(crate) acknowledgement: TcpSeqNumber,
+    /// The window, as it is in the header.
+    pub(crate) window: u16,
+    /// No options, and no flags but ACK and perhaps PSH.
+    pub(crate) is_plain: bool,
     /// Length of the data, without SYN and FIN.
     pub(crate) payload_length: usize,
     /// The whole segment, for its checksum.
     bytes: &'a [u8],
+}
+
+/// Whether these bytes of a segment say that it has no options, and no flags but ACK and PSH: the
+/// length of the header, and the flags.
+fn is_plain([length, flags]: [u8; 2]) -> bool {
+    length == 0x50 && flags & !0x08 == 0x10
+}
+
+impl<'a> Segment<'a> {
+    /// The segment, from its header on.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The data.
+    pub(crate) fn data(&self) -> &'a [u8] {
+        self.bytes.get(self.bytes.len() - self.payload_length..).unwrap_or(&[])
+    }
 }
 
 impl Segment<'_> {
@@ -156,13 +178,15 @@ pub(crate) fn plain_segment(
         reset: flags & 0x04 != 0,
         sequence: TcpSeqNumber(word(38) as i32),
         acknowledgement: TcpSeqNumber(word(42) as i32),
+        window: number(48),
+        is_plain: is_plain([head[46], flags]),
         payload_length,
         bytes,
     })
 }
 
 /// Length of the headers of Ethernet, IPv4 and TCP without options.
-const PLAIN_HEADERS: usize = 14 + 20 + 20;
+pub(crate) const PLAIN_HEADERS: usize = 14 + 20 + 20;
 
 /// Classifies a packet of the loopback interface. Its source and destination are always ours.
 pub(crate) fn classify_loopback(packet: &[u8]) -> Inbound<'_> {
@@ -289,6 +313,8 @@ fn tcp((source, target): Addresses, bytes: &[u8]) -> Result<Inbound<'_>, Reason>
         reset: view.rst(),
         sequence: view.seq_number(),
         acknowledgement: view.ack_number(),
+        window: view.window_len(),
+        is_plain: bytes.get(12..14).is_some_and(|pair| is_plain([pair[0], pair[1]])),
         payload_length: bytes.len().saturating_sub(usize::from(view.header_len())),
         bytes,
     }))

@@ -57,6 +57,9 @@ impl LinkCore {
         let mut state = endpoint.state.lock();
         let Some(header) = self.path_of(&mut state, now) else { return false };
         if segment.checksum_is_right() {
+            if self.receive_fast(shared, &endpoint, &mut state, &segment, now) {
+                return true;
+            }
             let arrival = Arrival { frame, segment: Some(&segment), direct: Some(header) };
             self.serve_locked(shared, &endpoint, state, Some(arrival), now);
         } else {
@@ -171,7 +174,7 @@ impl LinkCore {
     /// connections.
     fn answer_without_endpoint(&mut self, shared: &Shared, frame: &[u8]) {
         let now = self.now(shared);
-        self.ingress(shared, &mut SocketSet::new(&mut [][..]), frame, None, now);
+        self.ingress(shared, &mut SocketSet::new(&mut [][..]), frame, None, 0, now);
     }
 
     /// Answers a segment of a connection in TIME-WAIT with an empty ACK in the opposite direction.

@@ -18,6 +18,7 @@
 //! | `link_core`, `serving`, `egress`, `work` | the only place where an endpoint is passed to smoltcp; its work in turns |
 //! | `ingress`, `frame`, `checksum` | from a frame to its endpoint; what is dropped |
 //! | `path` | the direct way of the segments of a connection |
+//! | `fast_path`, `bytes` | connections of which all is as usual, without a socket of smoltcp |
 //! | `addressing` | addresses, routes, DHCP |
 //! | `endpoint`, `stream`, `backlog`, `time_wait` | state of a socket, connection, listener |
 //! | `acknowledgements` | which acknowledgements wait for the answer |
@@ -46,6 +47,7 @@ extern crate alloc;
 mod acknowledgements;
 mod addressing;
 mod backlog;
+mod bytes;
 mod chain;
 mod checksum;
 mod configuration;
@@ -54,6 +56,7 @@ mod device;
 mod egress;
 mod endpoint;
 mod error;
+mod fast_path;
 mod frame;
 mod ingress;
 mod link;
