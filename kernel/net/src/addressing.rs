@@ -14,9 +14,11 @@ use crate::device::{Adapter, FRAME_BYTES_MAX, FrameDevice, Transport};
 use crate::endpoint::{Endpoint, LinkKind};
 use crate::error::Error;
 use crate::fast_path::MADE_UP_BYTES_MAX;
+use crate::frame::hardware_word;
 use crate::link_core::{LinkCore, instant};
 use crate::loopback::LoopbackQueue;
 use crate::path::EthernetHeader;
+use crate::recent::Recent;
 use crate::shared::Shared;
 use crate::work::give_turn;
 
@@ -58,6 +60,8 @@ pub(crate) fn ethernet(
     let direct = direct_interface(shared, &mut transport)?;
     let mut core = LinkCore::new(shared, LinkKind::Ethernet, interface, transport);
     core.direct = Some(direct);
+    core.hardware = hardware_word(hardware_address);
+    core.recent = Recent::try_new()?;
     core.memory.try_resize(MADE_UP_BYTES_MAX + FRAME_BYTES_MAX, 0)?;
     let own_link_local = link_local(hardware_address);
     match &shared.configuration.ethernet {

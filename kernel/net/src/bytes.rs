@@ -9,47 +9,53 @@ const BYTES_MIN: usize = 256;
 /// [`release`](Self::release).
 #[derive(Debug, Default)]
 pub(crate) struct ByteQueue {
-    /// The bytes from `start` on are in the queue.
+    /// The bytes from `start` to `end` are in the queue; the others are of no meaning.
     bytes: List<u8>,
     start: usize,
+    end: usize,
 }
 
 impl ByteQueue {
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len() - self.start
+        self.end - self.start
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.start == self.end
     }
 
     /// The bytes in the queue.
     pub(crate) fn as_slice(&self) -> &[u8] {
-        self.bytes.get(self.start..).unwrap_or(&[])
+        self.bytes.get(self.start..self.end).unwrap_or(&[])
     }
 
     /// Removes the first `count` bytes, or all if there are fewer.
     pub(crate) fn consume(&mut self, count: usize) {
         if count >= self.len() {
-            self.bytes.clear();
-            self.start = 0;
+            (self.start, self.end) = (0, 0);
         } else {
             self.start += count;
         }
     }
 
-    /// Makes room for `more` bytes.
-    fn reserve(&mut self, more: usize) -> Result<(), OutOfMemory> {
-        if more <= self.bytes.capacity() - self.bytes.len() {
-            return Ok(());
+    /// Room for `more` bytes.
+    fn room(&mut self, more: usize) -> Result<&mut [u8], OutOfMemory> {
+        if more > self.bytes.len() - self.end {
+            self.grow(more)?;
         }
+        Ok(&mut self.bytes[self.end..self.end + more])
+    }
+
+    #[inline(never)]
+    fn grow(&mut self, more: usize) -> Result<(), OutOfMemory> {
+        let length = self.len();
         if self.start > 0 {
-            let length = self.len();
-            self.bytes.copy_within(self.start.., 0);
-            self.bytes.truncate(length);
-            self.start = 0;
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, length);
         }
-        self.bytes.try_reserve(more.max(BYTES_MIN))
+        let bytes = (length + more).next_power_of_two().max(BYTES_MIN);
+        let missing = bytes.saturating_sub(self.bytes.len());
+        self.bytes.try_resize(self.bytes.len() + missing, 0)
     }
 
     /// Appends `bytes`.
@@ -57,8 +63,9 @@ impl ByteQueue {
     /// # Errors
     /// [`OutOfMemory`]; the queue is as it was.
     pub(crate) fn try_append(&mut self, bytes: &[u8]) -> Result<(), OutOfMemory> {
-        self.reserve(bytes.len())?;
-        self.bytes.try_extend_from_slice(bytes)
+        self.room(bytes.len())?.copy_from_slice(bytes);
+        self.end += bytes.len();
+        Ok(())
     }
 
     /// Appends at most `room` bytes. `fill` writes them into the memory that it gets, and returns
@@ -71,12 +78,9 @@ impl ByteQueue {
         room: usize,
         fill: impl FnOnce(&mut [u8]) -> (usize, R),
     ) -> Result<(usize, R), OutOfMemory> {
-        self.reserve(room)?;
-        let end = self.bytes.len();
-        self.bytes.try_resize(end + room, 0)?;
-        let (count, result) = fill(&mut self.bytes[end..]);
+        let (count, result) = fill(self.room(room)?);
         let count = count.min(room);
-        self.bytes.truncate(end + count);
+        self.end += count;
         Ok((count, result))
     }
 
@@ -89,7 +93,7 @@ impl ByteQueue {
 
     /// Whether it has memory.
     pub(crate) fn has_memory(&self) -> bool {
-        self.bytes.capacity() > 0
+        !self.bytes.is_empty()
     }
 }
 

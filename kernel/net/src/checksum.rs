@@ -13,7 +13,16 @@ pub(crate) fn tcp_is_right(source: IpAddress, target: IpAddress, segment: &[u8])
     tcp_sum(source, target, segment) == 0xffff
 }
 
+/// The same for a segment over IPv4. `addresses`: both, as they are in the header.
+#[inline]
+pub(crate) fn plain_tcp_is_right(addresses: u64, segment: &[u8]) -> bool {
+    let length = u64::from((segment.len() as u16).to_be());
+    let addresses = (addresses >> 32) + (addresses & 0xffff_ffff);
+    fold(addresses + u64::from(6u16.to_be()) + length + native_sum(segment)) == 0xffff
+}
+
 /// Whether the checksum of an IPv4 header without options is correct.
+#[inline]
 pub(crate) fn ipv4_header_is_right(header: &[u8; 20]) -> bool {
     ipv4_header_sum(header) == 0xffff
 }

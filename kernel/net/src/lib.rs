@@ -16,7 +16,7 @@
 //! | `opening`, `listener`, `connection`, `udp` | what system calls use |
 //! | `link` | the interface's lock, and why no work is left behind it |
 //! | `link_core`, `serving`, `egress`, `work` | the only place where an endpoint is passed to smoltcp; its work in turns |
-//! | `ingress`, `frame`, `checksum` | from a frame to its endpoint; what is dropped |
+//! | `ingress`, `recent`, `frame`, `checksum` | from a frame to its endpoint; what is dropped |
 //! | `path` | the direct way of the segments of a connection |
 //! | `fast_path`, `bytes` | connections of which all is as usual, without a socket of smoltcp |
 //! | `addressing` | addresses, routes, DHCP |
@@ -66,6 +66,7 @@ mod loopback;
 mod opening;
 mod path;
 mod readiness;
+mod recent;
 mod registry;
 mod serving;
 mod shared;

@@ -19,6 +19,7 @@ use crate::egress::Egress;
 use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
 use crate::frame::{FlowKey, Segment};
 use crate::path::EthernetHeader;
+use crate::recent::Recent;
 use crate::shared::Shared;
 use crate::time_wait::TimeWaitTable;
 use crate::timers::{TimerQueue, earlier};
@@ -40,6 +41,9 @@ pub(crate) struct LinkCore {
     pub(crate) transport: Transport,
     /// For frames that are changed or made up (see `fast_path`).
     pub(crate) memory: List<u8>,
+    /// Our hardware address, as [`Plain`](crate::frame::Plain) compares it.
+    pub(crate) hardware: u64,
+    pub(crate) recent: Recent,
     /// TCP endpoints by their pair of addresses.
     pub(crate) flows: Table<FlowKey, Arc<Endpoint>>,
     /// UDP endpoints by local port.
@@ -97,6 +101,8 @@ impl LinkCore {
             epoch: 1,
             transport,
             memory: List::new(),
+            hardware: u64::MAX,
+            recent: Recent::default(),
             flows: Table::new(seed),
             datagrams: Table::new(seed),
             dhcp: None,
@@ -132,7 +138,14 @@ impl LinkCore {
         arrival: Option<Arrival<'_>>,
     ) {
         let now = self.now(shared);
-        self.serve_locked(shared, endpoint, endpoint.state.lock(), arrival, now);
+        let mut state = endpoint.state.lock();
+        if arrival.is_none()
+            && state.fast.is_some()
+            && self.serve_fast(shared, endpoint, &mut state, now)
+        {
+            return;
+        }
+        self.serve_locked(shared, endpoint, state, arrival, now);
     }
 
     /// The Ethernet header for replies to a segment of `endpoint`, if the segment may go the direct

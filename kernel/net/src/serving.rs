@@ -186,6 +186,7 @@ impl LinkCore {
         let key = stream.key;
         if self.flows.get(&key).is_some_and(|current| Arc::ptr_eq(current, endpoint)) {
             self.flows.remove(&key);
+            self.recent.remove(&key);
         }
     }
 }

@@ -95,8 +95,8 @@ impl FixedQueue {
         if physical == 0 {
             return Err(Error::DmaError);
         }
-        // SAFETY: `dma_alloc` has just returned these pages, which are zeroed, aligned to a page and
-        // never freed. Zeros are valid atomics, so it does not matter that the device writes, too.
+        // SAFETY: `dma_alloc` has just returned these pages, which are zeroed, aligned to a page
+        // and never freed. All of it is atomic, so it does not matter that the device writes, too.
         let rings: &'static Rings = unsafe { memory.cast::<Rings>().as_ref() };
         for (number, descriptor) in rings.descriptors.iter().enumerate() {
             descriptor.address.store(buffers.physical(number), Ordering::Relaxed);

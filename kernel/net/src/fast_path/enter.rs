@@ -222,12 +222,15 @@ impl LinkCore {
             template,
         };
         shared.counters.fast_path_entered.add(1);
+        stream.note_entered();
         state.fast = Some(fast);
         state.free_socket();
-        if let Protocol::Stream(stream) = &mut state.protocol {
-            stream.note_entered();
+        if let EndpointState {
+            fast: Some(fast), protocol: Protocol::Stream(stream), armed, ..
+        } = state
+        {
+            Self::rearm_fast(&mut self.timers, endpoint, fast, stream, armed, now);
         }
-        self.rearm_fast(endpoint, state, now);
         true
     }
 

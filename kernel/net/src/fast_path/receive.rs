@@ -5,23 +5,20 @@ use alloc::sync::Arc;
 use super::FastPath;
 use crate::acknowledgements::Acknowledgements;
 use crate::endpoint::{Endpoint, EndpointState, Protocol};
-use crate::frame::Segment;
+use crate::frame::Plain;
 use crate::link_core::LinkCore;
 use crate::shared::Shared;
 
 impl FastPath {
     /// Whether `segment` is the expected one: the next data, or an acknowledgement of what is in
     /// flight, and nothing else has to be done about it.
-    fn expects(&self, segment: &Segment<'_>, waits: &Acknowledgements, now: u64) -> bool {
-        let acknowledged = (segment.acknowledgement.0 as u32).wrapping_sub(self.unacknowledged);
+    fn expects(&self, segment: &Plain<'_>, waits: &Acknowledgements, now: u64) -> bool {
+        let acknowledged = segment.acknowledgement().wrapping_sub(self.unacknowledged);
         let in_flight = self.in_flight();
-        if !segment.is_plain
-            || segment.sequence.0 as u32 != self.next_expected
-            || acknowledged as usize > in_flight
-        {
+        if segment.sequence() != self.next_expected || acknowledged as usize > in_flight {
             return false;
         }
-        match segment.payload_length {
+        match segment.data().len() {
             // With data in flight, an acknowledgement of nothing may be a sign of loss.
             0 => acknowledged > 0 || in_flight == 0,
             length => {
@@ -40,10 +37,11 @@ impl LinkCore {
         shared: &Arc<Shared>,
         endpoint: &Arc<Endpoint>,
         state: &mut EndpointState,
-        segment: &Segment<'_>,
+        segment: &Plain<'_>,
         now: u64,
     ) -> bool {
-        let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state
+        let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), armed, .. } =
+            state
         else {
             return false;
         };
@@ -62,7 +60,7 @@ impl LinkCore {
             stream.acknowledgements.received(data.len(), true, half, now);
             stream.receivers.wake_all();
         }
-        let acknowledgement = segment.acknowledgement.0 as u32;
+        let acknowledgement = segment.acknowledgement();
         let acknowledged = acknowledgement.wrapping_sub(fast.unacknowledged) as usize;
         if acknowledged > 0 {
             fast.outgoing.consume(acknowledged);
@@ -70,7 +68,7 @@ impl LinkCore {
             fast.sent_at = now;
             stream.senders.wake_all();
         }
-        fast.peer_window = segment.window;
+        fast.peer_window = segment.window();
         fast.segments = fast.segments.saturating_add(1);
         stream.note_heard(now);
         self.frames_moved += 1;
@@ -79,7 +77,7 @@ impl LinkCore {
         if fast.unsent() > 0 {
             self.serve_stream(shared, endpoint, state, None, now);
         } else {
-            self.rearm_fast(endpoint, state, now);
+            Self::rearm_fast(&mut self.timers, endpoint, fast, stream, armed, now);
         }
         true
     }

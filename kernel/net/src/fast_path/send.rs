@@ -11,7 +11,7 @@ use crate::link_core::LinkCore;
 use crate::shared::Shared;
 use crate::statistics::Counters;
 use crate::stream::Stream;
-use crate::timers::earlier;
+use crate::timers::{Armed, TimerQueue, earlier};
 use crate::work::give_turn;
 
 /// How long queues with unread bytes wait until they are looked at again, to be freed.
@@ -125,7 +125,8 @@ impl LinkCore {
         now: u64,
     ) -> bool {
         let path_is_valid = state.path.to_send(self.epoch, now).is_some();
-        let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state
+        let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), armed, .. } =
+            state
         else {
             return false;
         };
@@ -143,22 +144,20 @@ impl LinkCore {
             fast.received.release();
             fast.outgoing.release();
         }
-        self.rearm_fast(endpoint, state, now);
+        Self::rearm_fast(&mut self.timers, endpoint, fast, stream, armed, now);
         true
     }
 
     /// Sets the timer of a connection on the fast path.
-    pub(crate) fn rearm_fast(
-        &mut self,
+    #[inline]
+    pub(super) fn rearm_fast(
+        timers: &mut TimerQueue,
         endpoint: &Arc<Endpoint>,
-        state: &mut EndpointState,
+        fast: &FastPath,
+        stream: &Stream,
+        armed: &mut Armed,
         now: u64,
     ) {
-        let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), armed, .. } =
-            state
-        else {
-            return;
-        };
         let later = if fast.in_flight() > 0 {
             Some(fast.sent_at + RETRANSMISSION_MICROSECONDS)
         } else if !(fast.received.has_memory() || fast.outgoing.has_memory()) {
@@ -168,7 +167,7 @@ impl LinkCore {
         } else {
             Some(now + UNREAD_MICROSECONDS)
         };
-        self.timers.arm(endpoint, armed, earlier(stream.acknowledgements.due(), later), now);
+        timers.arm(endpoint, armed, earlier(stream.acknowledgements.due(), later), now);
     }
 
     /// Ends a connection on the fast path with a reset: for want of memory for a socket.
