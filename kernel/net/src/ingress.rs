@@ -68,7 +68,7 @@ impl LinkCore {
         let Some(endpoint) = self.recent.get(words).cloned().or_else(|| self.find(words)) else {
             return false;
         };
-        let now = self.now(shared);
+        let now = self.batch_time();
         let mut state = endpoint.state.lock();
         state.fast.is_some()
             && state.path.to_receive(self.epoch, now).is_some()

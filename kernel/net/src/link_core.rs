@@ -125,6 +125,11 @@ impl LinkCore {
         self.latest
     }
 
+    /// The time that was used last: for the frames of a batch, the time at which it began.
+    pub(crate) fn batch_time(&self) -> u64 {
+        self.latest
+    }
+
     /// The paths of all connections are to be found anew (see `path`).
     pub(crate) fn begin_epoch(&mut self) {
         self.epoch += 1;

@@ -74,7 +74,11 @@ impl Stack {
     /// device. Keep the batch short (some 32 frames), then yield: other harts cannot use the
     /// interface meanwhile.
     pub fn receive_batch(&self) -> ReceiveBatch<'_> {
-        ReceiveBatch { shared: &self.shared, guard: self.ethernet.as_ref().map(Link::lock) }
+        let mut guard = self.ethernet.as_ref().map(Link::lock);
+        if let Some(guard) = &mut guard {
+            guard.now(&self.shared);
+        }
+        ReceiveBatch { shared: &self.shared, guard }
     }
 
     /// The device has room again: continues egress that stopped because the device was full. Cheap
