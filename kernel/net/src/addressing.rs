@@ -13,12 +13,12 @@ use crate::configuration::{EthernetAddressing, Lease, NameServers};
 use crate::device::{Adapter, FRAME_BYTES_MAX, FrameDevice, Transport};
 use crate::endpoint::{Endpoint, LinkKind};
 use crate::error::Error;
-use crate::fast_path::MADE_UP_BYTES_MAX;
 use crate::frame::hardware_word;
 use crate::link_core::{LinkCore, instant};
 use crate::loopback::LoopbackQueue;
 use crate::path::EthernetHeader;
 use crate::recent::Recent;
+use crate::script::MADE_UP_BYTES_MAX;
 use crate::shared::Shared;
 use crate::work::give_turn;
 

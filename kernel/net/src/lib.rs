@@ -19,6 +19,7 @@
 //! | `ingress`, `recent`, `frame`, `checksum` | from a frame to its endpoint; what is dropped |
 //! | `path` | the direct way of the segments of a connection |
 //! | `fast_path`, `bytes` | connections of which all is as usual, without a socket of smoltcp |
+//! | `script`, `stall` | segments that are made up for smoltcp; connections that it has forgotten |
 //! | `addressing` | addresses, routes, DHCP |
 //! | `endpoint`, `stream`, `backlog`, `time_wait` | state of a socket, connection, listener |
 //! | `acknowledgements` | which acknowledgements wait for the answer |
@@ -68,9 +69,11 @@ mod path;
 mod readiness;
 mod recent;
 mod registry;
+mod script;
 mod serving;
 mod shared;
 mod stack;
+mod stall;
 mod statistics;
 mod stream;
 mod time_wait;

@@ -13,6 +13,7 @@ use crate::shared::Shared;
 use crate::stream::{Owner, Snapshot};
 use crate::time_wait::TIME_WAIT_MICROSECONDS;
 use crate::timers::earlier;
+use crate::work::give_turn;
 
 /// When a connection that found no memory to leave the fast path tries again.
 const NO_MEMORY_MICROSECONDS: u64 = 100_000;
@@ -102,6 +103,14 @@ impl LinkCore {
             if self.retire_if_over(shared, endpoint, state, wish, now) {
                 return;
             }
+        }
+        let wish = match wish {
+            None if self.direct.is_some() => self.remind(shared, state, now),
+            wish => wish,
+        };
+        if wish == Some(now) {
+            // It goes on soon, when others have had their turn.
+            give_turn(&mut self.turns, endpoint);
         }
         let Some((socket, stream)) = state.stream() else { return };
         let silence = stream.silence_deadline(socket, &shared.configuration, now);

@@ -87,6 +87,8 @@ counters! {
     stream_bytes_sent,
     /// Calls of smoltcp that visit one socket set: the unit of work. Constant per packet.
     socket_polls,
+    /// Times that a connection was found for which smoltcp had data and no timer.
+    stalls,
     /// Timers that expired and were served.
     timers_fired,
     /// Sends that found the interface busy and left their egress to its holder.

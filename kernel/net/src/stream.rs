@@ -62,6 +62,8 @@ pub(crate) struct Stream {
     /// When the last segment of the peer arrived, and since when the peer has owed an answer.
     last_heard: u64,
     waiting_since: Option<u64>,
+    /// Since when smoltcp has had data and no timer.
+    pub(crate) stalled_since: Option<u64>,
     /// It is on the fast path, and to be aborted as soon as it has a socket.
     pub(crate) doomed: bool,
     /// What the fast path has to know.
@@ -108,6 +110,7 @@ impl Stream {
             senders: WakerSet::default(),
             last_heard: now,
             waiting_since: None,
+            stalled_since: None,
             doomed: false,
             tracking: Tracking::default(),
             acknowledgements: Acknowledgements::default(),

@@ -297,12 +297,13 @@ proptest! {
         lost in 0..40u64,
         repeated in 0..40u64,
         damaged in 0..20u64,
+        jitter in prop::sample::select(vec![0, 300, 20_000]),
     ) {
         let faults = Faults {
             lost_per_thousand: lost,
             repeated_per_thousand: repeated,
             damaged_per_thousand: damaged,
-            jitter_microseconds: 0,
+            jitter_microseconds: jitter,
         };
         over_a_bad_cable(faults, &sizes);
     }

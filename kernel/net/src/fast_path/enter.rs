@@ -9,12 +9,12 @@ use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::socket::tcp::{Socket, State};
 use smoltcp::wire::{TcpPacket, TcpRepr};
 
-use super::leave::DATA_BYTES_MAX;
 use super::{FastPath, IDLE_MICROSECONDS, Template};
 use crate::bytes::ByteQueue;
 use crate::endpoint::{Endpoint, EndpointState, INITIAL_WINDOW_BYTES, LinkKind, Protocol};
 use crate::frame::Segment;
 use crate::link_core::LinkCore;
+use crate::script::DATA_BYTES_MAX;
 use crate::shared::Shared;
 use crate::stream::{Owner, Snapshot, Stream};
 
@@ -83,6 +83,12 @@ impl Tracking {
     pub(super) fn scaled(&self, window: u16) -> usize {
         let scale = self.options.and_then(|options| options.window_scale).unwrap_or(0);
         usize::from(window) << scale
+    }
+
+    /// The numbers of the peer's next segment, if it is empty: what it acknowledges, its own, its
+    /// window.
+    pub(crate) fn last(&self) -> (u32, u32, u16) {
+        (self.unacknowledged, self.next_expected, self.peer_window)
     }
 
     /// smoltcp has processed `segment`.

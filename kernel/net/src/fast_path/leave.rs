@@ -2,151 +2,24 @@
 
 use alloc::sync::Arc;
 
-use smoltcp::iface::{Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, RxToken, TxToken};
+use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp::{Socket, State};
-use smoltcp::time::Instant;
-use smoltcp::wire::{
-    IpListenEndpoint, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber,
-};
+use smoltcp::wire::{IpListenEndpoint, TcpControl, TcpRepr, TcpSeqNumber};
 
 use super::FastPath;
 use super::enter::PeerOptions;
 use crate::endpoint::{Endpoint, EndpointState, Protocol};
 use crate::error::Error;
-use crate::frame::FlowKey;
-use crate::link_core::{LinkCore, instant};
+use crate::link_core::LinkCore;
+use crate::script::{DATA_BYTES_MAX, Script};
 use crate::shared::Shared;
 
-/// The most data of a segment that is made up, and the largest receive buffer of a connection that
-/// enters.
-pub(super) const DATA_BYTES_MAX: usize = 4096;
-static ZEROS: [u8; DATA_BYTES_MAX] = [0; DATA_BYTES_MAX];
 /// Calls of smoltcp: at least two segments in and two attempts to send.
 const POLLS_OF_A_SCRIPT: u64 = 4;
-/// The most bytes of a packet that is made up: with all options.
-pub(crate) const MADE_UP_BYTES_MAX: usize = DATA_BYTES_MAX + 20 + 60;
-
-/// A conversation with smoltcp of which nothing reaches the device.
-struct Script<'a> {
-    interface: &'a mut Interface,
-    capabilities: DeviceCapabilities,
-    sockets: &'a mut SocketSet<'static>,
-    key: FlowKey,
-    /// Memory for a packet to smoltcp and one from it.
-    memory: &'a mut [u8],
-}
-
-/// A device that has received at most one packet and keeps the last one that was sent.
-struct Page<'a> {
-    capabilities: DeviceCapabilities,
-    received: Option<&'a [u8]>,
-    sent: &'a mut [u8],
-    /// Number of packets sent, and the sequence number of the last one.
-    count: usize,
-    sequence: TcpSeqNumber,
-}
-
-struct Received<'a>(&'a [u8]);
-
-struct Room<'p, 'a>(&'p mut Page<'a>);
-
-impl RxToken for Received<'_> {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
-        read(self.0)
-    }
-}
-
-impl TxToken for Room<'_, '_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
-        let Room(page) = self;
-        let packet = &mut page.sent[..length];
-        let result = write(packet);
-        page.count += 1;
-        // smoltcp writes no options of IPv4.
-        page.sequence = TcpPacket::new_unchecked(&packet[20..]).seq_number();
-        result
-    }
-}
-
-impl<'a> Device for Page<'a> {
-    type RxToken<'t>
-        = Received<'t>
-    where
-        Self: 't;
-    type TxToken<'t>
-        = Room<'t, 'a>
-    where
-        Self: 't;
-
-    fn receive(&mut self, _: Instant) -> Option<(Received<'_>, Room<'_, 'a>)> {
-        let packet = self.received.take()?;
-        Some((Received(packet), Room(self)))
-    }
-
-    fn transmit(&mut self, _: Instant) -> Option<Room<'_, 'a>> {
-        Some(Room(self))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        self.capabilities.clone()
-    }
-}
+/// In place of bytes that the program has read.
+static ZEROS: [u8; DATA_BYTES_MAX] = [0; DATA_BYTES_MAX];
 
 impl Script<'_> {
-    /// smoltcp receives a segment of the peer. The caller gives what differs from one without
-    /// options.
-    fn receive(&mut self, segment: TcpRepr<'_>, at: u64) {
-        let key = &self.key;
-        let length = segment.buffer_len();
-        let ip = IpRepr::new(key.remote.addr, key.local.addr, IpProtocol::Tcp, length, 64);
-        let (packet, sent) = self.memory.split_at_mut(MADE_UP_BYTES_MAX);
-        let Some(packet) = packet.get_mut(..ip.buffer_len()) else { return };
-        let ignored = ChecksumCapabilities::ignored();
-        ip.emit(&mut *packet, &ignored);
-        let mut view = TcpPacket::new_unchecked(&mut packet[ip.header_len()..]);
-        segment.emit(&mut view, &key.remote.addr, &key.local.addr, &ignored);
-        let mut page = Page {
-            capabilities: self.capabilities.clone(),
-            received: Some(packet),
-            sent,
-            count: 0,
-            sequence: TcpSeqNumber(0),
-        };
-        self.interface.poll_ingress_single(instant(at), &mut page, self.sockets);
-    }
-
-    /// smoltcp sends a segment, if it has one. Returns its sequence number.
-    fn send(&mut self, at: u64) -> Option<TcpSeqNumber> {
-        let (_, sent) = self.memory.split_at_mut(MADE_UP_BYTES_MAX);
-        let mut page = Page {
-            capabilities: self.capabilities.clone(),
-            received: None,
-            sent,
-            count: 0,
-            sequence: TcpSeqNumber(0),
-        };
-        self.interface.poll_egress(instant(at), &mut page, self.sockets);
-        (page.count > 0).then_some(page.sequence)
-    }
-
-    fn segment(&self) -> TcpRepr<'static> {
-        TcpRepr {
-            src_port: self.key.remote.port,
-            dst_port: self.key.local.port,
-            control: TcpControl::None,
-            seq_number: TcpSeqNumber(0),
-            ack_number: None,
-            window_len: 0,
-            window_scale: None,
-            max_seg_size: None,
-            sack_permitted: false,
-            sack_ranges: [None; 3],
-            timestamp: None,
-            payload: &[],
-        }
-    }
-
     /// Brings the listening socket into the state of `fast`. Returns the number of its first byte
     /// to be sent.
     ///

@@ -21,7 +21,6 @@ mod send;
 mod template;
 
 pub(crate) use enter::Tracking;
-pub(crate) use leave::MADE_UP_BYTES_MAX;
 use template::Template;
 
 use crate::bytes::ByteQueue;
