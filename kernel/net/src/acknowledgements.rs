@@ -53,6 +53,36 @@ impl Acknowledgements {
         (now < due).then_some(due)
     }
 
+    /// Whether the acknowledgement of `length` more bytes would wait: what
+    /// [`received`](Self::received) would decide.
+    pub(crate) fn would_wait(&self, length: usize, room: usize, now: u64) -> bool {
+        self.answers
+            && self.waiting + length + room <= self.window
+            && self.due.is_none_or(|due| now < due)
+    }
+
+    /// Until when the acknowledgement waits at most, if it waits.
+    pub(crate) fn due(&self) -> Option<u64> {
+        self.due
+    }
+
+    /// Number of bytes that arrived since the last frame was sent, and since when they wait.
+    pub(crate) fn waiting(&self, now: u64) -> (usize, u64) {
+        (self.waiting, self.due.map_or(now, |due| due.saturating_sub(DELAY_MICROSECONDS)))
+    }
+
+    /// The window that the last frame announced.
+    pub(crate) fn window(&self) -> usize {
+        self.window
+    }
+
+    /// smoltcp has nothing to acknowledge.
+    pub(crate) fn settle(&mut self) {
+        if self.due.is_none() {
+            self.waiting = 0;
+        }
+    }
+
     /// A frame was sent, which announced `window`; `with_data`: it contains data, or data is in
     /// flight.
     pub(crate) fn sent(&mut self, with_data: bool, window: usize, now: u64) {

@@ -10,12 +10,15 @@ use smoltcp::socket::dhcpv4;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Cidr, Ipv6Address};
 
 use crate::configuration::{EthernetAddressing, Lease, NameServers};
-use crate::device::{Adapter, FrameDevice, Transport};
+use crate::device::{Adapter, FRAME_BYTES_MAX, FrameDevice, Transport};
 use crate::endpoint::{Endpoint, LinkKind};
 use crate::error::Error;
+use crate::frame::hardware_word;
 use crate::link_core::{LinkCore, instant};
 use crate::loopback::LoopbackQueue;
 use crate::path::EthernetHeader;
+use crate::recent::Recent;
+use crate::script::MADE_UP_BYTES_MAX;
 use crate::shared::Shared;
 use crate::work::give_turn;
 
@@ -57,6 +60,9 @@ pub(crate) fn ethernet(
     let direct = direct_interface(shared, &mut transport)?;
     let mut core = LinkCore::new(shared, LinkKind::Ethernet, interface, transport);
     core.direct = Some(direct);
+    core.hardware = hardware_word(hardware_address);
+    core.recent = Recent::try_new()?;
+    core.memory.try_resize(MADE_UP_BYTES_MAX + FRAME_BYTES_MAX, 0)?;
     let own_link_local = link_local(hardware_address);
     match &shared.configuration.ethernet {
         EthernetAddressing::Dhcp => {
@@ -88,7 +94,7 @@ fn interface(
     config.random_seed =
         if hardware_address == HardwareAddress::Ip { seeds.loopback } else { seeds.ethernet };
     let now = instant(shared.clock.now_microseconds());
-    Interface::new(config, &mut Adapter::new(transport, &shared.counters, None), now)
+    Interface::new(config, &mut Adapter::new(transport, &shared.counters, None, 0), now)
 }
 
 /// Creates the direct interface for connections over Ethernet (see `path`).
@@ -106,7 +112,8 @@ fn direct_interface(
     // chooses nothing at random for them.
     let config = Config::new(HardwareAddress::Ip);
     let now = instant(shared.clock.now_microseconds());
-    let mut adapter = Adapter::direct(transport, &shared.counters, None, EthernetHeader::default());
+    let mut adapter =
+        Adapter::direct(transport, &shared.counters, None, EthernetHeader::default(), 0);
     let mut interface = Interface::new(config, &mut adapter, now);
     // It has no addresses: only packets for this host come here.
     interface.set_any_ip(true);
@@ -163,7 +170,7 @@ impl LinkCore {
     pub(crate) fn apply_lease(&mut self, shared: &Arc<Shared>, dhcp: &Arc<Endpoint>) {
         let (lease, name_servers) = {
             let mut state = dhcp.state.lock();
-            let handle = state.handle;
+            let Some(handle) = state.handle else { return };
             match state.sockets.get_mut::<dhcpv4::Socket<'static>>(handle).poll() {
                 None => return,
                 Some(dhcpv4::Event::Deconfigured) => (None, NameServers::default()),
@@ -199,9 +206,13 @@ impl LinkCore {
             if self.interface.has_ip_addr(key.local.addr) {
                 continue;
             }
-            if let Some((socket, stream)) = endpoint.state.lock().stream() {
+            let mut state = endpoint.state.lock();
+            if let Some((socket, stream)) = state.stream() {
                 stream.abort(socket, Error::ConnectionAborted, &shared.counters);
+            } else if let Some(stream) = state.record() {
+                stream.doomed = true;
             }
+            drop(state);
             give_turn(&mut self.turns, endpoint);
         }
     }

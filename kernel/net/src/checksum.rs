@@ -13,7 +13,16 @@ pub(crate) fn tcp_is_right(source: IpAddress, target: IpAddress, segment: &[u8])
     tcp_sum(source, target, segment) == 0xffff
 }
 
+/// The same for a segment over IPv4. `addresses`: both, as they are in the header.
+#[inline]
+pub(crate) fn plain_tcp_is_right(addresses: u64, segment: &[u8]) -> bool {
+    let length = u64::from((segment.len() as u16).to_be());
+    let addresses = (addresses >> 32) + (addresses & 0xffff_ffff);
+    fold(addresses + u64::from(6u16.to_be()) + length + native_sum(segment)) == 0xffff
+}
+
 /// Whether the checksum of an IPv4 header without options is correct.
+#[inline]
 pub(crate) fn ipv4_header_is_right(header: &[u8; 20]) -> bool {
     ipv4_header_sum(header) == 0xffff
 }
@@ -96,7 +105,7 @@ fn tcp_sum(source: IpAddress, target: IpAddress, segment: &[u8]) -> u16 {
 /// The sum depends neither on how the words are grouped nor, except for a final swap, on their byte
 /// order (RFC 1071, section 2). Loads at odd addresses are not slower (decision 25).
 #[inline]
-fn native_sum(bytes: &[u8]) -> u64 {
+pub(crate) fn native_sum(bytes: &[u8]) -> u64 {
     let (words, tail) = bytes.as_chunks::<8>();
     let mut total = 0u64;
     for &word in words {
@@ -118,7 +127,7 @@ fn few(bytes: &[u8]) -> u64 {
 }
 
 /// Adds the carries until 16 bits remain.
-fn fold(sum: u64) -> u16 {
+pub(crate) fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);

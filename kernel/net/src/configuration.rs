@@ -36,6 +36,8 @@ pub struct Configuration {
     /// Size of each TCP connection's transmit buffer: the bytes that may be unacknowledged or
     /// unsent.
     pub transmit_buffer_bytes: usize,
+    /// Whether connections of which all is as usual do without smoltcp. The frames are the same.
+    pub fast_path: bool,
     /// Size of each of a UDP socket's two buffers (receive and transmit), per interface to which it
     /// is bound.
     pub datagram_buffer_bytes: usize,
@@ -66,6 +68,7 @@ impl Default for Configuration {
             ethernet: EthernetAddressing::Dhcp,
             receive_buffer_bytes: 4096,
             transmit_buffer_bytes: 4096,
+            fast_path: true,
             datagram_buffer_bytes: DATAGRAM_BYTES_MAX,
             datagram_queue_length: 32,
             maximum_connections: 16384,

@@ -10,7 +10,7 @@ use core::task::{Context, Poll, Waker};
 use smoltcp::socket::tcp::{Socket, State};
 use smoltcp::time::Duration;
 
-use crate::endpoint::{Endpoint, LinkKind};
+use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
 use crate::error::Error;
 use crate::opening::Claim;
 use crate::readiness::Readiness;
@@ -55,7 +55,7 @@ impl Connection {
         endpoint: Arc<Endpoint>,
         claim: Option<Claim>,
     ) -> Connection {
-        let key = endpoint.state.lock().stream().map(|(_, stream)| stream.key);
+        let key = endpoint.state.lock().record().map(|stream| stream.key);
         let unspecified = SocketAddr::new(core::net::Ipv4Addr::UNSPECIFIED.into(), 0);
         let (local, remote) =
             key.map_or((unspecified, unspecified), |key| (key.local.into(), key.remote.into()));
@@ -72,12 +72,23 @@ impl Connection {
         self.remote
     }
 
-    /// Calls `act` with the socket, under the endpoint's lock only.
-    fn with<R>(
+    /// Calls `act` with the socket, which a connection on the fast path gets for that. Then it
+    /// waits for the interface.
+    fn with_socket<R>(
         &self,
         act: impl FnOnce(&mut Socket<'static>, &mut Stream) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut state = self.endpoint.state.lock();
+        if state.fast.is_none() {
+            let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
+            return act(socket, stream);
+        }
+        drop(state);
+        let link = self.stack.link(self.endpoint.link).ok_or(Error::NotConnected)?;
+        let (mut core, shared) = (link.lock(), &self.stack.shared);
+        let now = core.now(shared);
+        let mut state = self.endpoint.state.lock();
+        core.leave_fast_path(shared, &self.endpoint, &mut state, now)?;
         let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
         act(socket, stream)
     }
@@ -100,21 +111,21 @@ impl Connection {
     }
 
     fn connected(&self, waker: Option<&Waker>) -> Result<(), Error> {
-        self.with(|socket, stream| {
-            if stream.established {
-                return Ok(());
-            }
-            match (stream.failure, socket.state()) {
-                (Some(failure), _) => Err(failure),
-                (None, State::SynSent | State::SynReceived) => {
-                    if let Some(waker) = waker {
-                        stream.senders.register(waker);
-                    }
-                    Err(Error::WouldBlock)
+        let mut state = self.endpoint.state.lock();
+        if state.record().is_some_and(|stream| stream.established) {
+            return Ok(());
+        }
+        let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
+        match (stream.failure, socket.state()) {
+            (Some(failure), _) => Err(failure),
+            (None, State::SynSent | State::SynReceived) => {
+                if let Some(waker) = waker {
+                    stream.senders.register(waker);
                 }
-                _ => Err(Error::NotConnected),
+                Err(Error::WouldBlock)
             }
-        })
+            _ => Err(Error::NotConnected),
+        }
     }
 
     /// Queues the beginning of `data` for sending. Returns the number of bytes, which is 0 only if
@@ -128,13 +139,17 @@ impl Connection {
     }
 
     /// Like [`try_send`](Self::try_send), but `fill` writes directly into the buffer. It gets the
-    /// contiguous free part, which is never empty, and returns how many bytes it has written, and a
-    /// result.
+    /// contiguous free part, which is never empty and has at most `length` bytes, and returns how
+    /// many bytes it has written, and a result.
     ///
     /// # Errors
     /// As `try_send`; then `fill` was not called.
-    pub fn try_send_with<R>(&self, fill: impl FnOnce(&mut [u8]) -> (usize, R)) -> Result<R, Error> {
-        self.send_with(None, fill)
+    pub fn try_send_with<R>(
+        &self,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> (usize, R),
+    ) -> Result<R, Error> {
+        self.send_with(None, length, fill)
     }
 
     /// Like [`try_send`](Self::try_send), but waits where that would block.
@@ -146,17 +161,27 @@ impl Connection {
     pub fn poll_send_with<R>(
         &self,
         context: &mut Context<'_>,
+        length: usize,
         fill: impl FnOnce(&mut [u8]) -> (usize, R),
     ) -> Poll<Result<R, Error>> {
-        pending_if_blocked(self.send_with(Some(context.waker()), fill))
+        pending_if_blocked(self.send_with(Some(context.waker()), length, fill))
     }
 
     fn send(&self, waker: Option<&Waker>, data: &[u8]) -> Result<usize, Error> {
-        let sent = self.with(|socket, stream| {
+        let mut state = self.endpoint.state.lock();
+        let sent = if state.fast.is_some() {
+            fast_send(&mut state, waker, data.len(), |buffer| {
+                buffer.copy_from_slice(&data[..buffer.len()]);
+                (buffer.len(), ())
+            })?
+            .0
+        } else {
+            let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
             stream.check_sendable(socket, waker)?;
             // `Err` cannot happen: `check_sendable` has checked the state.
-            socket.send_slice(data).map_err(|_| Error::BrokenPipe)
-        })?;
+            socket.send_slice(data).map_err(|_| Error::BrokenPipe)?
+        };
+        drop(state);
         self.after_send(sent);
         Ok(sent)
     }
@@ -164,17 +189,24 @@ impl Connection {
     fn send_with<R>(
         &self,
         waker: Option<&Waker>,
+        length: usize,
         fill: impl FnOnce(&mut [u8]) -> (usize, R),
     ) -> Result<R, Error> {
-        let (sent, result) = self.with(|socket, stream| {
+        let mut state = self.endpoint.state.lock();
+        let (sent, result) = if state.fast.is_some() {
+            fast_send(&mut state, waker, length, fill)?
+        } else {
+            let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
             stream.check_sendable(socket, waker)?;
             let filled = socket.send(|buffer| {
-                let (length, result) = fill(buffer);
-                let length = length.min(buffer.len());
-                (length, (length, result))
+                let end = buffer.len().min(length);
+                let (count, result) = fill(&mut buffer[..end]);
+                let count = count.min(end);
+                (count, (count, result))
             });
-            filled.map_err(|_| Error::BrokenPipe)
-        })?;
+            filled.map_err(|_| Error::BrokenPipe)?
+        };
+        drop(state);
         self.after_send(sent);
         Ok(result)
     }
@@ -225,15 +257,25 @@ impl Connection {
     }
 
     fn receive(&self, waker: Option<&Waker>, buffer: &mut [u8]) -> Result<usize, Error> {
-        let (taken, serve) = self.with(|socket, stream| {
+        let mut state = self.endpoint.state.lock();
+        let (taken, serve) = if state.fast.is_some() {
+            let (taken, (), serve) = fast_receive(&mut state, waker, |bytes| {
+                let count = bytes.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&bytes[..count]);
+                (count, ())
+            })?;
+            (taken, serve)
+        } else {
+            let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
             if !stream.check_receivable(socket, waker)? {
-                return Ok((0, false));
+                return Ok(0);
             }
             let before = socket.recv_queue();
             // `Err` cannot happen: there are bytes.
             let taken = socket.recv_slice(buffer).map_err(|_| Error::NotConnected)?;
-            Ok((taken, wants_service(socket, stream, before, taken)))
-        })?;
+            (taken, wants_service(socket, stream, before, taken))
+        };
+        drop(state);
         self.after_receive(taken, serve);
         Ok(taken)
     }
@@ -243,9 +285,13 @@ impl Connection {
         waker: Option<&Waker>,
         take: impl FnOnce(&[u8]) -> (usize, R),
     ) -> Result<R, Error> {
-        let (taken, serve, result) = self.with(|socket, stream| {
+        let mut state = self.endpoint.state.lock();
+        let (taken, result, serve) = if state.fast.is_some() {
+            fast_receive(&mut state, waker, take)?
+        } else {
+            let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
             if !stream.check_receivable(socket, waker)? {
-                return Ok((0, false, take(&[]).1));
+                return Ok(take(&[]).1);
             }
             let before = socket.recv_queue();
             let received = socket.recv(|bytes| {
@@ -254,8 +300,9 @@ impl Connection {
                 (length, (length, result))
             });
             let (taken, result) = received.map_err(|_| Error::NotConnected)?;
-            Ok((taken, wants_service(socket, stream, before, taken), result))
-        })?;
+            (taken, result, wants_service(socket, stream, before, taken))
+        };
+        drop(state);
         self.after_receive(taken, serve);
         Ok(result)
     }
@@ -269,24 +316,36 @@ impl Connection {
 
     /// What the connection is ready for. Consumes nothing.
     pub fn readiness(&self) -> Readiness {
-        let readiness = self.with(|socket, stream| {
-            let end_of_stream = (stream.received_fin || stream.read_shut) && !socket.can_recv();
-            let over = socket.state() == State::Closed;
-            Ok(Readiness {
-                closed: over || (stream.received_fin || stream.read_shut) && stream.write_shut,
-                readable: socket.can_recv() || end_of_stream || over,
-                writable: socket.can_send() || stream.write_shut || over,
-                end_of_stream: end_of_stream || (over && !socket.can_recv()),
-                failed: stream.failure.is_some(),
-            })
-        });
-        readiness.unwrap_or_default()
+        let mut state = self.endpoint.state.lock();
+        if let Some(fast) = &state.fast {
+            return Readiness {
+                readable: fast.unread() > 0,
+                writable: fast.room() > 0,
+                ..Readiness::default()
+            };
+        }
+        let Some((socket, stream)) = state.stream() else { return Readiness::default() };
+        let end_of_stream = (stream.received_fin || stream.read_shut) && !socket.can_recv();
+        let over = socket.state() == State::Closed;
+        Readiness {
+            closed: over || (stream.received_fin || stream.read_shut) && stream.write_shut,
+            readable: socket.can_recv() || end_of_stream || over,
+            writable: socket.can_send() || stream.write_shut || over,
+            end_of_stream: end_of_stream || (over && !socket.can_recv()),
+            failed: stream.failure.is_some(),
+        }
     }
 
     /// Registers `waker` to be woken when receiving may have become possible. Returns whether it is
     /// possible already; then the waker may not be woken for that.
     pub fn register_receive_waker(&self, waker: &Waker) -> bool {
         let mut state = self.endpoint.state.lock();
+        if state.fast.is_some() {
+            return !matches!(
+                fast_receive(&mut state, Some(waker), |_| (0, ())),
+                Err(Error::WouldBlock)
+            );
+        }
         let Some((socket, stream)) = state.stream() else { return true };
         stream.receivers.register(waker);
         !matches!(stream.check_receivable(socket, None), Err(Error::WouldBlock))
@@ -295,7 +354,7 @@ impl Connection {
     /// Registers `waker` to be woken when sending may have become possible, or the handshake is
     /// complete. Check again afterwards.
     pub fn register_send_waker(&self, waker: &Waker) {
-        if let Some((_, stream)) = self.endpoint.state.lock().stream() {
+        if let Some(stream) = self.endpoint.state.lock().record() {
             stream.senders.register(waker);
         }
     }
@@ -305,7 +364,7 @@ impl Connection {
     /// # Errors
     /// [`Error::NotConnected`] if the connection is not open.
     pub fn shutdown(&self, direction: Shutdown) -> Result<(), Error> {
-        self.with(|socket, stream| {
+        self.with_socket(|socket, stream| {
             if !stream.established || socket.state() == State::Closed {
                 return Err(stream.failure.unwrap_or(Error::NotConnected));
             }
@@ -328,15 +387,19 @@ impl Connection {
     /// received before can still be read.
     pub fn abort(&self) {
         let counters = &self.stack.shared.counters;
-        if let Some((socket, stream)) = self.endpoint.state.lock().stream() {
+        let aborted = self.with_socket(|socket, stream| {
             stream.abort(socket, Error::ConnectionAborted, counters);
+            Ok(())
+        });
+        match aborted {
+            Ok(()) => self.stack.kick(&self.endpoint),
+            Err(_) => self.reset(),
         }
-        self.stack.kick(&self.endpoint);
     }
 
     /// How the connection failed; `None` if it did not, or if this was asked before (`SO_ERROR`).
     pub fn take_error(&self) -> Option<Error> {
-        self.endpoint.state.lock().stream().and_then(|(_, stream)| stream.unreported.take())
+        self.endpoint.state.lock().record().and_then(|stream| stream.unreported.take())
     }
 
     /// Enables keep-alive: probes the peer after each interval of silence (clamped to 100 ms to one
@@ -345,43 +408,117 @@ impl Connection {
         let interval = interval_microseconds.map(|interval| {
             interval.clamp(MINIMUM_KEEP_ALIVE_MICROSECONDS, MAXIMUM_KEEP_ALIVE_MICROSECONDS)
         });
-        if let Some((socket, stream)) = self.endpoint.state.lock().stream() {
+        // Without memory for a socket the interval stays as it was.
+        let _ = self.with_socket(|socket, stream| {
             stream.keep_alive = interval;
             socket.set_keep_alive(interval.map(Duration::from_micros));
-        }
+            Ok(())
+        });
         self.stack.kick(&self.endpoint);
     }
 
     /// Sends small segments at once (`TCP_NODELAY`). By default (Nagle's algorithm) they wait,
     /// while data is in flight, until they fill a frame. Loopback never waits.
     pub fn set_no_delay(&self, no_delay: bool) {
-        if let Some((socket, _)) = self.endpoint.state.lock().stream() {
-            socket.set_nagle_enabled(!no_delay && self.endpoint.link == LinkKind::Ethernet);
+        let nagle = !no_delay && self.endpoint.link == LinkKind::Ethernet;
+        let mut state = self.endpoint.state.lock();
+        if let Some(fast) = &mut state.fast {
+            fast.set_nagle(nagle);
+        } else if let Some((socket, _)) = state.stream() {
+            socket.set_nagle_enabled(nagle);
         }
+        drop(state);
         self.stack.kick(&self.endpoint);
     }
 
     /// Number of bytes received and not yet read.
     pub fn unread_bytes(&self) -> usize {
-        self.with(|socket, _| Ok(socket.recv_queue())).unwrap_or(0)
+        let mut state = self.endpoint.state.lock();
+        match &state.fast {
+            Some(fast) => fast.unread(),
+            None => state.stream().map_or(0, |(socket, _)| socket.recv_queue()),
+        }
     }
 
     /// Number of bytes queued and not yet acknowledged by the peer.
     pub fn unacknowledged_bytes(&self) -> usize {
-        self.with(|socket, _| Ok(socket.send_queue())).unwrap_or(0)
+        let mut state = self.endpoint.state.lock();
+        match &state.fast {
+            Some(fast) => fast.queued(),
+            None => state.stream().map_or(0, |(socket, _)| socket.send_queue()),
+        }
     }
+
+    /// Ends a connection on the fast path with a reset, because there is no memory for a socket.
+    fn reset(&self) {
+        let Some(link) = self.stack.link(self.endpoint.link) else { return };
+        let (mut core, shared) = (link.lock(), &self.stack.shared);
+        let now = core.now(shared);
+        let mut state = self.endpoint.state.lock();
+        if let Some(stream) = state.record() {
+            stream.fail(Error::ConnectionAborted);
+            stream.receivers.wake_all();
+            stream.senders.wake_all();
+        }
+        if state.fast.is_some() {
+            core.reset_fast(shared, &self.endpoint, &mut state, now);
+        }
+    }
+}
+
+/// Queues bytes of a connection on the fast path.
+fn fast_send<R>(
+    state: &mut EndpointState,
+    waker: Option<&Waker>,
+    length: usize,
+    fill: impl FnOnce(&mut [u8]) -> (usize, R),
+) -> Result<(usize, R), Error> {
+    let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state else {
+        return Err(Error::NotConnected);
+    };
+    if fast.room() == 0 {
+        if let Some(waker) = waker {
+            stream.senders.register(waker);
+        }
+        return Err(Error::WouldBlock);
+    }
+    Ok(fast.write(length, fill)?)
+}
+
+/// Reads bytes of a connection on the fast path. Returns their number, the result of `take`, and
+/// whether the peer is to be told.
+fn fast_receive<R>(
+    state: &mut EndpointState,
+    waker: Option<&Waker>,
+    take: impl FnOnce(&[u8]) -> (usize, R),
+) -> Result<(usize, R, bool), Error> {
+    let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state else {
+        return Err(Error::NotConnected);
+    };
+    if fast.unread() == 0 {
+        if let Some(waker) = waker {
+            stream.receivers.register(waker);
+        }
+        return Err(Error::WouldBlock);
+    }
+    let (taken, result, serve) = fast.read(take);
+    Ok((taken, result, serve && taken > 0 && !stream.acknowledgements.is_deferred()))
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         let shared = &self.stack.shared;
-        if let Some((socket, stream)) = self.endpoint.state.lock().stream() {
-            match (stream.in_table, socket.state()) {
-                (false, _) => stream.owner = Owner::None,
-                _ => stream.disown(socket, shared.clock.now_microseconds()),
+        let closed = self.with_socket(|socket, stream| {
+            match stream.in_table {
+                false => stream.owner = Owner::None,
+                true => stream.disown(socket, shared.clock.now_microseconds()),
             }
+            Ok(())
+        });
+        match closed {
+            Ok(()) => self.stack.kick(&self.endpoint),
+            Err(_) => self.reset(),
         }
-        self.stack.kick(&self.endpoint);
     }
 }
 

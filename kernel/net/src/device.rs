@@ -73,7 +73,7 @@ pub(crate) enum Transport {
 }
 
 /// Maximum length of any frame.
-const FRAME_BYTES_MAX: usize = 9230;
+pub(crate) const FRAME_BYTES_MAX: usize = 9230;
 
 impl Transport {
     /// Wraps a device.
@@ -122,6 +122,20 @@ impl Transport {
                 counters.loopback_packets.add(1);
             }
         }
+        Ok(())
+    }
+
+    /// Like [`transmit`](Self::transmit), for Ethernet and a frame that `fill` completes.
+    pub(crate) fn transmit_complete(
+        &mut self,
+        counters: &Counters,
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceFull> {
+        let Transport::Ethernet(device, _) = self else { return Err(DeviceFull) };
+        device.transmit(length, fill)?;
+        counters.frames_transmitted.add(1);
+        counters.bytes_transmitted.add(length as u64);
         Ok(())
     }
 
@@ -180,6 +194,8 @@ pub(crate) struct Adapter<'a> {
     pub(crate) frame: Option<&'a [u8]>,
     /// What is to precede each packet, if smoltcp is to read and write packets instead of frames.
     pub(crate) header: Option<EthernetHeader>,
+    /// What is added to the sequence numbers of segments that smoltcp writes.
+    pub(crate) shift: u32,
     pub(crate) report: EgressReport,
 }
 
@@ -188,8 +204,10 @@ impl<'a> Adapter<'a> {
         transport: &'a mut Transport,
         counters: &'a Counters,
         frame: Option<&'a [u8]>,
+        shift: u32,
     ) -> Adapter<'a> {
-        Adapter { transport, counters, frame, header: None, report: EgressReport::default() }
+        let report = EgressReport::default();
+        Adapter { transport, counters, frame, header: None, shift, report }
     }
 
     /// For the direct interface (see `path`): `packet` is a received IPv4 packet, and the packets
@@ -199,8 +217,9 @@ impl<'a> Adapter<'a> {
         counters: &'a Counters,
         packet: Option<&'a [u8]>,
         header: EthernetHeader,
+        shift: u32,
     ) -> Adapter<'a> {
-        Adapter { header: Some(header), ..Adapter::new(transport, counters, packet) }
+        Adapter { header: Some(header), ..Adapter::new(transport, counters, packet, shift) }
     }
 }
 
@@ -244,6 +263,7 @@ impl Adapter<'_> {
             transport: self.transport,
             counters: self.counters,
             header: self.header.as_ref(),
+            shift: self.shift,
             report: &mut self.report,
         }
     }
@@ -261,6 +281,7 @@ pub(crate) struct Room<'a> {
     transport: &'a mut Transport,
     counters: &'a Counters,
     header: Option<&'a EthernetHeader>,
+    shift: u32,
     report: &'a mut EgressReport,
 }
 
@@ -280,10 +301,14 @@ impl TxToken for Room<'_> {
             if let Some(header) = self.header {
                 head.copy_from_slice(header);
                 checksum::complete_ipv4_header(packet);
+                shift_sequence(packet, self.shift);
                 payload = payload_of_tcp(packet);
             } else if ethernet {
                 solicitation = is_neighbour_traffic(packet);
                 header = header_of_tcp(packet);
+                if header.is_some() {
+                    shift_sequence(&mut packet[14..], self.shift);
+                }
             }
         });
         if outcome.is_ok() && !solicitation {
@@ -301,6 +326,16 @@ impl TxToken for Room<'_> {
             }
             (None, None) => unreachable!("the writer is gone only after it has returned a result"),
         }
+    }
+}
+
+/// Adds to the sequence number of a segment in an IPv4 packet without options. The checksum of TCP
+/// is written later.
+fn shift_sequence(packet: &mut [u8], shift: u32) {
+    if shift != 0
+        && let Some(number) = packet.get_mut(24..28).and_then(|bytes| bytes.first_chunk_mut::<4>())
+    {
+        *number = u32::from_be_bytes(*number).wrapping_add(shift).to_be_bytes();
     }
 }
 

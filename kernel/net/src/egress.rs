@@ -88,14 +88,15 @@ impl LinkCore {
     ) -> EgressReport {
         shared.counters.socket_polls.add(1);
         let (transport, counters) = (&mut self.transport, &shared.counters);
+        let shift = state.shift;
         if let Some(direct) = &mut self.direct
             && let Some(header) = state.path.to_send(self.epoch, now)
         {
-            let mut adapter = Adapter::direct(transport, counters, None, header);
+            let mut adapter = Adapter::direct(transport, counters, None, header, shift);
             direct.poll_egress(instant(now), &mut adapter, &mut state.sockets);
             return adapter.report;
         }
-        let mut adapter = Adapter::new(transport, counters, None);
+        let mut adapter = Adapter::new(transport, counters, None, shift);
         self.interface.poll_egress(instant(now), &mut adapter, &mut state.sockets);
         let report = adapter.report;
         if let Some(header) = report.header {

@@ -9,7 +9,7 @@ use core::mem::size_of;
 use core::sync::atomic::AtomicBool;
 
 use cops_fallible::map::Spare;
-use cops_fallible::{List, try_arc};
+use cops_fallible::{List, OutOfMemory, try_arc};
 use smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
 use smoltcp::socket::{AnySocket, dhcpv4, tcp, udp};
 use smoltcp::storage::PacketMetadata;
@@ -18,6 +18,7 @@ use spin::Mutex;
 
 use crate::chain::Links;
 use crate::error::Error;
+use crate::fast_path::FastPath;
 use crate::frame::FlowKey;
 use crate::path::Path;
 use crate::shared::{ConnectionSlot, Shared};
@@ -29,7 +30,7 @@ use crate::wakers::WakerSet;
 /// A connection with a smaller transmit buffer does not need congestion control (lost
 /// segments still wait for growing timeouts). smoltcp's Reno begins with 2 KiB, so a first answer
 /// of 4 KiB would wait for a delayed acknowledgement.
-const INITIAL_WINDOW_BYTES: usize = 14_600;
+pub(crate) const INITIAL_WINDOW_BYTES: usize = 14_600;
 
 /// The interface to which an endpoint belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +52,13 @@ pub(crate) struct Endpoint {
 
 /// What an endpoint's lock protects.
 pub(crate) struct EndpointState {
+    /// Empty, without a handle, while the connection is on the fast path.
     pub(crate) sockets: SocketSet<'static>,
-    pub(crate) handle: SocketHandle,
+    pub(crate) handle: Option<SocketHandle>,
+    /// What is added to the socket's sequence numbers to get the connection's (see `fast_path`).
+    pub(crate) shift: u32,
+    /// The state of a connection on the fast path.
+    pub(crate) fast: Option<FastPath>,
     /// Its entry in the interface's timer queue.
     pub(crate) armed: Armed,
     /// Whether it is in the interface's list of endpoints that wait for a neighbour's hardware
@@ -97,12 +103,30 @@ impl Datagram {
 }
 
 impl EndpointState {
-    /// The TCP socket and its state; `None` if this is not a TCP endpoint.
+    /// The TCP socket and its state; `None` if this is not a TCP endpoint, or one without a socket:
+    /// on the fast path.
     pub(crate) fn stream(&mut self) -> Option<(&mut tcp::Socket<'static>, &mut Stream)> {
-        match &mut self.protocol {
-            Protocol::Stream(stream) => Some((self.sockets.get_mut(self.handle), stream)),
+        match (&mut self.protocol, self.handle) {
+            (Protocol::Stream(stream), Some(handle)) => {
+                Some((self.sockets.get_mut(handle), stream))
+            }
             _ => None,
         }
+    }
+
+    /// The state of a TCP endpoint, with or without a socket.
+    pub(crate) fn record(&mut self) -> Option<&mut Stream> {
+        match &mut self.protocol {
+            Protocol::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// Frees the socket and its buffers.
+    pub(crate) fn free_socket(&mut self) {
+        self.sockets = SocketSet::new(List::new().into_vec());
+        self.handle = None;
+        self.shift = 0;
     }
 
     /// Whether this is an established connection of which the last `length` bytes in the transmit
@@ -116,8 +140,10 @@ impl EndpointState {
 
     /// The UDP socket and its state; `None` if this is not a UDP endpoint.
     pub(crate) fn datagram(&mut self) -> Option<(&mut udp::Socket<'static>, &mut Datagram)> {
-        match &mut self.protocol {
-            Protocol::Datagram(datagram) => Some((self.sockets.get_mut(self.handle), datagram)),
+        match (&mut self.protocol, self.handle) {
+            (Protocol::Datagram(datagram), Some(handle)) => {
+                Some((self.sockets.get_mut(handle), datagram))
+            }
             _ => None,
         }
     }
@@ -136,6 +162,19 @@ impl Endpoint {
         now: u64,
     ) -> Result<Arc<Endpoint>, Error> {
         let slot = ConnectionSlot::take(shared)?;
+        let socket = Self::stream_socket(shared, link)?;
+        let stream = Stream::new(key, owner, slot, now);
+        Self::assemble(shared, link, socket, Protocol::Stream(stream))
+    }
+
+    /// Creates a closed TCP socket.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] (for the buffers).
+    pub(crate) fn stream_socket(
+        shared: &Shared,
+        link: LinkKind,
+    ) -> Result<tcp::Socket<'static>, Error> {
         let configuration = &shared.configuration;
         let receive = buffer(configuration.receive_buffer_bytes.clamp(1, 1 << 30))?;
         let transmit = buffer(configuration.transmit_buffer_bytes.clamp(1, 1 << 30))?;
@@ -151,8 +190,20 @@ impl Endpoint {
         // smoltcp delays small segments until a full one is available. Loopback's full segments are
         // larger than most windows, so that would never happen.
         socket.set_nagle_enabled(link == LinkKind::Ethernet);
-        let stream = Stream::new(key, owner, slot, now);
-        Self::assemble(shared, link, socket, Protocol::Stream(stream))
+        Ok(socket)
+    }
+
+    /// A set with one socket.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub(crate) fn socket_set<S: AnySocket<'static>>(
+        socket: S,
+    ) -> Result<(SocketSet<'static>, SocketHandle), OutOfMemory> {
+        // The set allocates nothing more, because it never has more than this one socket.
+        let mut sockets = SocketSet::new(List::try_with_capacity(1)?.into_vec());
+        let handle = sockets.add(socket);
+        Ok((sockets, handle))
     }
 
     /// Creates an unbound UDP socket.
@@ -188,9 +239,7 @@ impl Endpoint {
         socket: S,
         protocol: Protocol,
     ) -> Result<Arc<Endpoint>, Error> {
-        // The set allocates nothing more, because it never has more than this one socket.
-        let mut sockets = SocketSet::new(List::try_with_capacity(1)?.into_vec());
-        let handle = sockets.add(socket);
+        let (sockets, handle) = Self::socket_set(socket)?;
         let (armed, neighbour_room) = (Armed::try_new()?, Some(Spare::try_new()?));
         let endpoint = try_arc(Endpoint {
             number: shared.next_number(),
@@ -199,7 +248,9 @@ impl Endpoint {
             links: [const { Mutex::new(None) }; 3],
             state: Mutex::new(EndpointState {
                 sockets,
-                handle,
+                handle: Some(handle),
+                shift: 0,
+                fast: None,
                 armed,
                 awaiting_neighbour: false,
                 neighbour_room,
@@ -211,10 +262,14 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Bytes of one TCP endpoint without its buffers: the reference-counted allocation, and
-    /// smoltcp's socket on the heap.
+    /// Bytes of one TCP endpoint without its socket: the reference-counted allocation.
     pub(crate) const fn overhead_bytes() -> usize {
-        2 * size_of::<usize>() + size_of::<Endpoint>() + size_of::<SocketStorage<'static>>()
+        2 * size_of::<usize>() + size_of::<Endpoint>()
+    }
+
+    /// Bytes of smoltcp's socket on the heap, without its buffers.
+    pub(crate) const fn socket_bytes() -> usize {
+        size_of::<SocketStorage<'static>>()
     }
 }
 

@@ -40,6 +40,52 @@ impl Hash for FlowKey {
     }
 }
 
+/// The addresses and ports of a segment over IPv4 as they are in its frame: source, destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct FlowWords {
+    addresses: u64,
+    ports: u32,
+}
+
+impl FlowWords {
+    /// The port of the peer.
+    pub(crate) fn remote_port(self) -> u16 {
+        let [high, low, ..] = self.ports.to_ne_bytes();
+        u16::from_be_bytes([high, low])
+    }
+
+    /// The last byte of the peer's address.
+    pub(crate) fn remote_host(self) -> u8 {
+        self.addresses.to_ne_bytes()[3]
+    }
+
+    /// The key.
+    pub(crate) fn key(self) -> FlowKey {
+        let [a, b, c, d, e, f, g, h] = self.addresses.to_ne_bytes();
+        let [i, j, k, l] = self.ports.to_ne_bytes();
+        FlowKey {
+            local: IpEndpoint::new(IpAddress::v4(e, f, g, h), u16::from_be_bytes([k, l])),
+            remote: IpEndpoint::new(IpAddress::v4(a, b, c, d), u16::from_be_bytes([i, j])),
+        }
+    }
+}
+
+impl FlowKey {
+    /// The same, for IPv4.
+    pub(crate) fn words(&self) -> Option<FlowWords> {
+        let (IpAddress::Ipv4(local), IpAddress::Ipv4(remote)) = (self.local.addr, self.remote.addr)
+        else {
+            return None;
+        };
+        let ([a, b, c, d], [e, f, g, h]) = (remote.octets(), local.octets());
+        let ([i, j], [k, l]) = (self.remote.port.to_be_bytes(), self.local.port.to_be_bytes());
+        Some(FlowWords {
+            addresses: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            ports: u32::from_ne_bytes([i, j, k, l]),
+        })
+    }
+}
+
 /// The TCP header of a received segment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Segment<'a> {
@@ -50,10 +96,19 @@ pub(crate) struct Segment<'a> {
     pub(crate) reset: bool,
     pub(crate) sequence: TcpSeqNumber,
     pub(crate) acknowledgement: TcpSeqNumber,
+    /// The window, as it is in the header.
+    pub(crate) window: u16,
     /// Length of the data, without SYN and FIN.
     pub(crate) payload_length: usize,
     /// The whole segment, for its checksum.
     bytes: &'a [u8],
+}
+
+impl<'a> Segment<'a> {
+    /// The segment, from its header on.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
 }
 
 impl Segment<'_> {
@@ -156,13 +211,95 @@ pub(crate) fn plain_segment(
         reset: flags & 0x04 != 0,
         sequence: TcpSeqNumber(word(38) as i32),
         acknowledgement: TcpSeqNumber(word(42) as i32),
+        window: number(48),
         payload_length,
         bytes,
     })
 }
 
+/// A hardware address as [`Plain::new`] compares it.
+pub(crate) fn hardware_word(EthernetAddress([a, b, c, d, e, f]): EthernetAddress) -> u64 {
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+/// A frame with a segment of the usual form, as [`plain_segment`] finds it, that moreover has no
+/// options of TCP and no flags but ACK and perhaps PSH.
+///
+/// Several fields are compared at once, in words.
+pub(crate) struct Plain<'a> {
+    head: &'a [u8; PLAIN_HEADERS],
+    /// The segment, from its header on.
+    segment: &'a [u8],
+}
+
+impl<'a> Plain<'a> {
+    /// `None` means only that the form is another one. `hardware` is from [`hardware_word`].
+    #[inline(always)]
+    pub(crate) fn new(frame: &'a [u8], hardware: u64) -> Option<Plain<'a>> {
+        let head = frame.first_chunk::<PLAIN_HEADERS>()?;
+        let eight = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| head[at + index]));
+        // To us, and not from a group: the lowest bit of the first byte of the source.
+        let to_us = eight(0) & 0x0001_ffff_ffff_ffff == hardware;
+        // IPv4, and its header of 20 bytes; then its length.
+        let network = eight(12);
+        let is_ipv4 = network & 0x00ff_ffff == 0x0045_0008;
+        let length = usize::from(((network >> 32) as u16).swap_bytes());
+        // Not a fragment; TCP.
+        let is_tcp = eight(20) & 0xff00_ff3f == 0x0600_0000;
+        // The length of its header is 20 bytes; ACK and perhaps PSH.
+        let is_plain = eight(46) & 0xf7ff == 0x1050;
+        if !(to_us && is_ipv4 && is_tcp && is_plain) {
+            return None;
+        }
+        let segment = frame.get(34..14 + length)?;
+        let is_right = checksum::ipv4_header_is_right(head[14..].first_chunk()?);
+        (segment.len() >= 20 && is_right).then_some(Plain { head, segment })
+    }
+
+    fn four(&self, at: usize) -> [u8; 4] {
+        core::array::from_fn(|index| self.head[at + index])
+    }
+
+    /// The addresses and ports.
+    #[inline]
+    pub(crate) fn words(&self) -> FlowWords {
+        let addresses = core::array::from_fn(|index| self.head[26 + index]);
+        FlowWords {
+            addresses: u64::from_ne_bytes(addresses),
+            ports: u32::from_ne_bytes(self.four(34)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn sequence(&self) -> u32 {
+        u32::from_be_bytes(self.four(38))
+    }
+
+    #[inline]
+    pub(crate) fn acknowledgement(&self) -> u32 {
+        u32::from_be_bytes(self.four(42))
+    }
+
+    #[inline]
+    pub(crate) fn window(&self) -> u16 {
+        u16::from_be_bytes([self.head[48], self.head[49]])
+    }
+
+    /// The data.
+    #[inline]
+    pub(crate) fn data(&self) -> &'a [u8] {
+        self.segment.get(20..).unwrap_or(&[])
+    }
+
+    /// Whether TCP's checksum is correct.
+    #[inline]
+    pub(crate) fn checksum_is_right(&self) -> bool {
+        checksum::plain_tcp_is_right(self.words().addresses, self.segment)
+    }
+}
+
 /// Length of the headers of Ethernet, IPv4 and TCP without options.
-const PLAIN_HEADERS: usize = 14 + 20 + 20;
+pub(crate) const PLAIN_HEADERS: usize = 14 + 20 + 20;
 
 /// Classifies a packet of the loopback interface. Its source and destination are always ours.
 pub(crate) fn classify_loopback(packet: &[u8]) -> Inbound<'_> {
@@ -289,6 +426,7 @@ fn tcp((source, target): Addresses, bytes: &[u8]) -> Result<Inbound<'_>, Reason>
         reset: view.rst(),
         sequence: view.seq_number(),
         acknowledgement: view.ack_number(),
+        window: view.window_len(),
         payload_length: bytes.len().saturating_sub(usize::from(view.header_len())),
         bytes,
     }))
@@ -389,6 +527,26 @@ mod tests {
                 checksum::complete_ipv4_header(header);
             }
             let short = plain_segment(&frame, OURS);
+            let plain = Plain::new(&frame, hardware_word(OURS));
+            match (&short, &plain) {
+                (Some(segment), Some(plain)) => {
+                    prop_assert_eq!(plain.words().key(), segment.key);
+                    prop_assert_eq!(segment.key.words(), Some(plain.words()));
+                    prop_assert_eq!(plain.sequence(), segment.sequence.0 as u32);
+                    prop_assert_eq!(plain.acknowledgement(), segment.acknowledgement.0 as u32);
+                    prop_assert_eq!(plain.window(), segment.window);
+                    prop_assert_eq!(plain.data().len(), segment.payload_length);
+                    prop_assert_eq!(plain.checksum_is_right(), segment.checksum_is_right());
+                    prop_assert_eq!(plain.words().remote_port(), segment.key.remote.port);
+                }
+                (Some(_), None) => prop_assert!(frame[46] != 0x50 || frame[47] & !8 != 0x10),
+                // A port that is 0 is not the port of any connection.
+                (None, Some(plain)) => {
+                    let key = plain.words().key();
+                    prop_assert!(key.local.port == 0 || key.remote.port == 0);
+                }
+                (None, None) => {}
+            }
             let short = short.as_ref().and_then(same_addresses);
             let complete = completely(&frame);
             if short.is_some() {

@@ -11,7 +11,7 @@ use smoltcp::wire::{
 
 use crate::device::Transport;
 use crate::endpoint::{Endpoint, LinkKind};
-use crate::frame::{self, Inbound, Reason, Segment};
+use crate::frame::{self, FlowWords, Inbound, Plain, Reason, Segment};
 use crate::link_core::{Arrival, LinkCore};
 use crate::shared::Shared;
 use crate::statistics::Counters;
@@ -26,14 +26,28 @@ impl LinkCore {
             LinkKind::Ethernet => {
                 shared.counters.frames_received.add(1);
                 shared.counters.bytes_received.add(frame.len() as u64);
-                if self.receive_directly(shared, frame) {
+                if self.receive_expected(shared, frame) {
                     return;
                 }
-                frame::classify_ethernet(frame, self.hardware_address(), |address| {
-                    self.interface.has_ip_addr(address)
-                })
+                return self.receive_other(shared, frame);
             }
         };
+        self.receive_inbound(shared, frame, inbound);
+    }
+
+    /// Processes a frame without an expected segment.
+    #[inline(never)]
+    fn receive_other(&mut self, shared: &Arc<Shared>, frame: &[u8]) {
+        if self.receive_directly(shared, frame) {
+            return;
+        }
+        let inbound = frame::classify_ethernet(frame, self.hardware_address(), |address| {
+            self.interface.has_ip_addr(address)
+        });
+        self.receive_inbound(shared, frame, inbound);
+    }
+
+    fn receive_inbound(&mut self, shared: &Arc<Shared>, frame: &[u8], inbound: Inbound<'_>) {
         match inbound {
             Inbound::Tcp(segment) => self.receive_segment(shared, frame, &segment),
             Inbound::Udp { local, remote } => self.receive_datagram(shared, frame, local, remote),
@@ -44,6 +58,29 @@ impl LinkCore {
             Inbound::Other => self.answer_without_endpoint(shared, frame),
             Inbound::Drop(reason) => dropped(&shared.counters, reason),
         }
+    }
+
+    /// Processes the expected segment of a connection on the fast path. Returns `false` if the frame
+    /// is anything else, and then has done nothing.
+    fn receive_expected(&mut self, shared: &Arc<Shared>, frame: &[u8]) -> bool {
+        let Some(plain) = Plain::new(frame, self.hardware) else { return false };
+        let words = plain.words();
+        let Some(endpoint) = self.recent.get(words).cloned().or_else(|| self.find(words)) else {
+            return false;
+        };
+        let now = self.batch_time();
+        let mut state = endpoint.state.lock();
+        state.fast.is_some()
+            && state.path.to_receive(self.epoch, now).is_some()
+            && plain.checksum_is_right()
+            && self.receive_fast(shared, &endpoint, &mut state, &plain, now)
+    }
+
+    #[cold]
+    fn find(&mut self, words: FlowWords) -> Option<Arc<Endpoint>> {
+        let endpoint = self.flows.get(&words.key()).cloned()?;
+        self.recent.insert(words, &endpoint);
+        Some(endpoint)
     }
 
     /// Processes a segment of an established connection of which the path is known. Returns `false`
@@ -171,7 +208,7 @@ impl LinkCore {
     /// connections.
     fn answer_without_endpoint(&mut self, shared: &Shared, frame: &[u8]) {
         let now = self.now(shared);
-        self.ingress(shared, &mut SocketSet::new(&mut [][..]), frame, None, now);
+        self.ingress(shared, &mut SocketSet::new(&mut [][..]), frame, None, 0, now);
     }
 
     /// Answers a segment of a connection in TIME-WAIT with an empty ACK in the opposite direction.

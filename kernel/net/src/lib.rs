@@ -16,8 +16,10 @@
 //! | `opening`, `listener`, `connection`, `udp` | what system calls use |
 //! | `link` | the interface's lock, and why no work is left behind it |
 //! | `link_core`, `serving`, `egress`, `work` | the only place where an endpoint is passed to smoltcp; its work in turns |
-//! | `ingress`, `frame`, `checksum` | from a frame to its endpoint; what is dropped |
+//! | `ingress`, `recent`, `frame`, `checksum` | from a frame to its endpoint; what is dropped |
 //! | `path` | the direct way of the segments of a connection |
+//! | `fast_path`, `bytes` | connections of which all is as usual, without a socket of smoltcp |
+//! | `script`, `stall` | segments that are made up for smoltcp; connections that it has forgotten |
 //! | `addressing` | addresses, routes, DHCP |
 //! | `endpoint`, `stream`, `backlog`, `time_wait` | state of a socket, connection, listener |
 //! | `acknowledgements` | which acknowledgements wait for the answer |
@@ -46,6 +48,7 @@ extern crate alloc;
 mod acknowledgements;
 mod addressing;
 mod backlog;
+mod bytes;
 mod chain;
 mod checksum;
 mod configuration;
@@ -54,6 +57,7 @@ mod device;
 mod egress;
 mod endpoint;
 mod error;
+mod fast_path;
 mod frame;
 mod ingress;
 mod link;
@@ -63,10 +67,13 @@ mod loopback;
 mod opening;
 mod path;
 mod readiness;
+mod recent;
 mod registry;
+mod script;
 mod serving;
 mod shared;
 mod stack;
+mod stall;
 mod statistics;
 mod stream;
 mod time_wait;

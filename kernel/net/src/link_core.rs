@@ -19,6 +19,7 @@ use crate::egress::Egress;
 use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
 use crate::frame::{FlowKey, Segment};
 use crate::path::EthernetHeader;
+use crate::recent::Recent;
 use crate::shared::Shared;
 use crate::time_wait::TimeWaitTable;
 use crate::timers::{TimerQueue, earlier};
@@ -38,6 +39,11 @@ pub(crate) struct LinkCore {
     pub(crate) direct: Option<Box<Interface>>,
     pub(crate) epoch: u64,
     pub(crate) transport: Transport,
+    /// For frames that are changed or made up (see `fast_path`).
+    pub(crate) memory: List<u8>,
+    /// Our hardware address, as [`Plain`](crate::frame::Plain) compares it.
+    pub(crate) hardware: u64,
+    pub(crate) recent: Recent,
     /// TCP endpoints by their pair of addresses.
     pub(crate) flows: Table<FlowKey, Arc<Endpoint>>,
     /// UDP endpoints by local port.
@@ -94,6 +100,9 @@ impl LinkCore {
             direct: None,
             epoch: 1,
             transport,
+            memory: List::new(),
+            hardware: u64::MAX,
+            recent: Recent::default(),
             flows: Table::new(seed),
             datagrams: Table::new(seed),
             dhcp: None,
@@ -116,6 +125,11 @@ impl LinkCore {
         self.latest
     }
 
+    /// The time that was used last: for the frames of a batch, the time at which it began.
+    pub(crate) fn batch_time(&self) -> u64 {
+        self.latest
+    }
+
     /// The paths of all connections are to be found anew (see `path`).
     pub(crate) fn begin_epoch(&mut self) {
         self.epoch += 1;
@@ -129,14 +143,21 @@ impl LinkCore {
         arrival: Option<Arrival<'_>>,
     ) {
         let now = self.now(shared);
-        self.serve_locked(shared, endpoint, endpoint.state.lock(), arrival, now);
+        let mut state = endpoint.state.lock();
+        if arrival.is_none()
+            && state.fast.is_some()
+            && self.serve_fast(shared, endpoint, &mut state, now)
+        {
+            return;
+        }
+        self.serve_locked(shared, endpoint, state, arrival, now);
     }
 
     /// The Ethernet header for replies to a segment of `endpoint`, if the segment may go the direct
     /// way.
     pub(crate) fn path_of(&self, state: &mut EndpointState, now: u64) -> Option<EthernetHeader> {
         let header = state.path.to_receive(self.epoch, now).filter(|_| self.direct.is_some())?;
-        state.stream().filter(|(_, stream)| stream.established).map(|_| header)
+        state.record().filter(|stream| stream.established).map(|_| header)
     }
 
     /// Like [`serve`](Self::serve), with the endpoint's lock held.
@@ -154,7 +175,7 @@ impl LinkCore {
             Protocol::Datagram(_) => self.serve_datagram(shared, endpoint, state, arrival, now),
             Protocol::Dhcp => {
                 if let Some(arrival) = arrival {
-                    self.ingress(shared, &mut state.sockets, arrival.frame, None, now);
+                    self.ingress(shared, &mut state.sockets, arrival.frame, None, 0, now);
                 }
                 let Egress { wish, .. } = self.egress(shared, endpoint, state, now, true);
                 self.rearm(endpoint, state, wish, None, now);
@@ -181,7 +202,7 @@ impl LinkCore {
         let (queued, had_room) = (socket.send_queue(), socket.can_send());
         let may_have_received = arrival.is_some();
         if let Some(arrival) = arrival {
-            self.ingress(shared, &mut state.sockets, arrival.frame, None, now);
+            self.ingress(shared, &mut state.sockets, arrival.frame, None, 0, now);
         }
         self.egress(shared, endpoint, state, now, true);
         self.unblock_datagrams(endpoint, state, now);
@@ -216,25 +237,33 @@ impl LinkCore {
     }
 
     /// Passes `frame` to smoltcp together with `sockets`, the direct way if there is a header for
-    /// the reply.
+    /// the reply. `shift` is that of the endpoint's socket.
     pub(crate) fn ingress(
         &mut self,
         shared: &Shared,
         sockets: &mut SocketSet<'static>,
         frame: &[u8],
         direct: Option<EthernetHeader>,
+        shift: u32,
         now: u64,
     ) {
         let (transport, counters) = (&mut self.transport, &shared.counters);
         self.frames_moved += 1;
+        let frame = match shift {
+            0 => frame,
+            _ => match shifted(frame, &mut self.memory, shift) {
+                Some(frame) => frame,
+                None => return,
+            },
+        };
         counters.socket_polls.add(1);
         if let (Some(header), Some(interface)) = (direct, &mut self.direct) {
             counters.frames_direct.add(1);
             let packet = frame.get(header.len()..);
-            let mut adapter = Adapter::direct(transport, counters, packet, header);
+            let mut adapter = Adapter::direct(transport, counters, packet, header, shift);
             interface.poll_ingress_single(instant(now), &mut adapter, sockets);
         } else {
-            let mut adapter = Adapter::new(transport, counters, Some(frame));
+            let mut adapter = Adapter::new(transport, counters, Some(frame), shift);
             self.interface.poll_ingress_single(instant(now), &mut adapter, sockets);
         }
     }
@@ -283,6 +312,17 @@ impl LinkCore {
             self.counted_time_wait = count;
         }
     }
+}
+
+/// A copy in `memory` of a frame with a segment over IPv4, with the acknowledgement that the socket
+/// of a connection with this shift expects. `None` if it is too long.
+fn shifted<'a>(frame: &[u8], memory: &'a mut [u8], shift: u32) -> Option<&'a [u8]> {
+    let copy = memory.get_mut(..frame.len())?;
+    copy.copy_from_slice(frame);
+    let at = 14 + usize::from(copy.get(14)? & 0x0f) * 4 + 8;
+    let number = copy.get_mut(at..at + 4)?.first_chunk_mut::<4>()?;
+    *number = u32::from_be_bytes(*number).wrapping_sub(shift).to_be_bytes();
+    Some(copy)
 }
 
 /// Converts a time in microseconds for smoltcp.

@@ -43,6 +43,12 @@ impl Path {
         self.to_send(epoch, now).filter(|_| now < self.heard_until)
     }
 
+    /// The last known Ethernet header. It is that of [`to_send`](Self::to_send) whenever there is
+    /// one, until the complete way is taken again.
+    pub(crate) fn header(&self) -> EthernetHeader {
+        self.header
+    }
+
     /// The Ethernet interface has sent a segment with this header.
     pub(crate) fn note_sent(&mut self, header: EthernetHeader, epoch: u64, now: u64) {
         self.enter(epoch);

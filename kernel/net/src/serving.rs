@@ -7,10 +7,16 @@ use smoltcp::socket::tcp::State;
 use crate::egress::Egress;
 use crate::endpoint::{Endpoint, EndpointState, LinkKind};
 use crate::error::Error;
+use crate::fast_path::IDLE_MICROSECONDS;
 use crate::link_core::{Arrival, LinkCore};
 use crate::shared::Shared;
 use crate::stream::{Owner, Snapshot};
 use crate::time_wait::TIME_WAIT_MICROSECONDS;
+use crate::timers::earlier;
+use crate::work::give_turn;
+
+/// When a connection that found no memory to leave the fast path tries again.
+const NO_MEMORY_MICROSECONDS: u64 = 100_000;
 
 impl LinkCore {
     pub(crate) fn serve_stream(
@@ -22,9 +28,24 @@ impl LinkCore {
         now: u64,
     ) {
         let counters = &shared.counters;
-        let Some((socket, stream)) = state.stream() else { return };
-        if !stream.in_table {
+        if !state.record().is_some_and(|stream| stream.in_table) {
             return;
+        }
+        if state.fast.is_some() {
+            if arrival.is_none() && self.serve_fast(shared, endpoint, state, now) {
+                return;
+            }
+            if self.leave_fast_path(shared, endpoint, state, now).is_err() {
+                if arrival.is_some() {
+                    counters.dropped_no_room.add(1);
+                }
+                let again = Some(now + NO_MEMORY_MICROSECONDS);
+                return self.timers.arm(endpoint, &mut state.armed, again, now);
+            }
+        }
+        let Some((socket, stream)) = state.stream() else { return };
+        if core::mem::take(&mut stream.doomed) {
+            stream.abort(socket, Error::ConnectionAborted, counters);
         }
         let ask_first = arrival.is_some();
         if let Some(Arrival { frame, segment, direct }) = arrival {
@@ -32,13 +53,20 @@ impl LinkCore {
             if direct.is_none() {
                 state.path.note_heard(self.epoch, now);
             }
-            self.ingress(shared, &mut state.sockets, frame, direct, now);
+            let shift = state.shift;
+            self.ingress(shared, &mut state.sockets, frame, direct, shift, now);
             let Some((socket, stream)) = state.stream() else { return };
             stream.observe(socket, before, segment, now, counters);
             if endpoint.link == LinkKind::Ethernet
                 && let Some(segment) = segment
                 && let Some(due) = stream.defer_acknowledgement(socket, before, segment, now)
             {
+                if stream.tracking.count_exchange()
+                    && direct.is_some()
+                    && self.enter_fast_path(shared, endpoint, state, now)
+                {
+                    return;
+                }
                 return self.rearm(endpoint, state, Some(due), None, now);
             }
         }
@@ -76,9 +104,27 @@ impl LinkCore {
                 return;
             }
         }
+        let wish = match wish {
+            None if self.direct.is_some() => self.remind(shared, state, now),
+            wish => wish,
+        };
+        if wish == Some(now) {
+            // It goes on soon, when others have had their turn.
+            give_turn(&mut self.turns, endpoint);
+        }
         let Some((socket, stream)) = state.stream() else { return };
         let silence = stream.silence_deadline(socket, &shared.configuration, now);
-        self.rearm(endpoint, state, wish, silence, now);
+        let idle = match wish.or(silence) {
+            None => self.idle_deadline(shared, endpoint, state),
+            Some(_) => None,
+        };
+        if idle.is_some_and(|idle| idle <= now)
+            && self.enter_fast_path(shared, endpoint, state, now)
+        {
+            return;
+        }
+        let idle = idle.map(|idle| if idle <= now { now + IDLE_MICROSECONDS } else { idle });
+        self.rearm(endpoint, state, wish, earlier(silence, idle), now);
     }
 
     /// Removes a connection that is complete, or has failed, from its listener's half-open
@@ -141,14 +187,15 @@ impl LinkCore {
     }
 
     /// Removes a connection from every table. Its memory is freed with the last reference.
-    fn retire(&mut self, endpoint: &Arc<Endpoint>, state: &mut EndpointState) {
+    pub(crate) fn retire(&mut self, endpoint: &Arc<Endpoint>, state: &mut EndpointState) {
         self.timers.disarm(endpoint, &mut state.armed);
         self.stop_awaiting(endpoint, state);
-        let Some((_, stream)) = state.stream() else { return };
+        let Some(stream) = state.record() else { return };
         stream.in_table = false;
         let key = stream.key;
         if self.flows.get(&key).is_some_and(|current| Arc::ptr_eq(current, endpoint)) {
             self.flows.remove(&key);
+            self.recent.remove(&key);
         }
     }
 }

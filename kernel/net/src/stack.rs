@@ -74,7 +74,11 @@ impl Stack {
     /// device. Keep the batch short (some 32 frames), then yield: other harts cannot use the
     /// interface meanwhile.
     pub fn receive_batch(&self) -> ReceiveBatch<'_> {
-        ReceiveBatch { shared: &self.shared, guard: self.ethernet.as_ref().map(Link::lock) }
+        let mut guard = self.ethernet.as_ref().map(Link::lock);
+        if let Some(guard) = &mut guard {
+            guard.now(&self.shared);
+        }
+        ReceiveBatch { shared: &self.shared, guard }
     }
 
     /// The device has room again: continues egress that stopped because the device was full. Cheap
@@ -175,14 +179,21 @@ impl Stack {
         self.shared.counters.snapshot()
     }
 
-    /// Bytes that one TCP connection costs: its buffers, smoltcp's socket, this crate's state, and
-    /// its share of the tables, at their average fill.
-    pub fn memory_per_connection(&self) -> usize {
+    /// Bytes that one TCP connection costs: this crate's state, its share of the tables, at their
+    /// average fill, and with `socket`, smoltcp's socket and its buffers. An idle connection over
+    /// Ethernet and IPv4 has no socket.
+    pub fn memory_per_connection(&self, socket: bool) -> usize {
         let configuration = &self.shared.configuration;
         let table_entry = Table::<FlowKey, Arc<Endpoint>>::ENTRY_BYTES;
         let neighbour_entry = Map::<u64, Arc<Endpoint>>::ENTRY_BYTES;
-        configuration.receive_buffer_bytes
-            + configuration.transmit_buffer_bytes
+        let socket_bytes = if socket {
+            configuration.receive_buffer_bytes
+                + configuration.transmit_buffer_bytes
+                + Endpoint::socket_bytes()
+        } else {
+            0
+        };
+        socket_bytes
             + Endpoint::overhead_bytes()
             + table_entry
             + Armed::ENTRY_BYTES

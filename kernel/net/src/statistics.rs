@@ -39,6 +39,12 @@ counters! {
     dropped_malformed,
     /// Received segments of connections that went the direct way, without the complete checks.
     frames_direct,
+    /// The part of these that were the expected segments of connections on the fast path.
+    frames_fast,
+    /// Times that a connection entered the fast path.
+    fast_path_entered,
+    /// Times that a connection left the fast path.
+    fast_path_left,
     /// Dropped on receipt: another host's address.
     dropped_not_for_us,
     /// Dropped on receipt: an address that cannot be the source, or the destination, of such a
@@ -54,7 +60,8 @@ counters! {
     dropped_device_full,
     /// SYNs dropped because the listener's backlog was full.
     dropped_backlog_full,
-    /// SYNs dropped because no memory or no connection was left.
+    /// SYNs, and segments of connections on the fast path, dropped because no memory or no
+    /// connection was left.
     dropped_no_room,
     /// Times that egress stopped because the device was full.
     transmit_blocked,
@@ -80,6 +87,8 @@ counters! {
     stream_bytes_sent,
     /// Calls of smoltcp that visit one socket set: the unit of work. Constant per packet.
     socket_polls,
+    /// Times that a connection was found for which smoltcp had data and no timer.
+    stalls,
     /// Timers that expired and were served.
     timers_fired,
     /// Sends that found the interface busy and left their egress to its holder.

@@ -17,6 +17,7 @@ use crate::acknowledgements::Acknowledgements;
 use crate::backlog::Backlog;
 use crate::configuration::Configuration;
 use crate::error::Error;
+use crate::fast_path::{IDLE_MICROSECONDS, Tracking};
 use crate::frame::{FlowKey, Segment};
 use crate::shared::ConnectionSlot;
 use crate::statistics::Counters;
@@ -61,6 +62,12 @@ pub(crate) struct Stream {
     /// When the last segment of the peer arrived, and since when the peer has owed an answer.
     last_heard: u64,
     waiting_since: Option<u64>,
+    /// Since when smoltcp has had data and no timer.
+    pub(crate) stalled_since: Option<u64>,
+    /// It is on the fast path, and to be aborted as soon as it has a socket.
+    pub(crate) doomed: bool,
+    /// What the fast path has to know.
+    pub(crate) tracking: Tracking,
     /// What is known about acknowledgements of the peer's data.
     pub(crate) acknowledgements: Acknowledgements,
     /// The sequence numbers when TIME-WAIT was entered, and that time.
@@ -72,8 +79,8 @@ pub(crate) struct Stream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) state: State,
-    received: usize,
-    unacknowledged: usize,
+    pub(crate) received: usize,
+    pub(crate) unacknowledged: usize,
 }
 
 impl Snapshot {
@@ -103,6 +110,9 @@ impl Stream {
             senders: WakerSet::default(),
             last_heard: now,
             waiting_since: None,
+            stalled_since: None,
+            doomed: false,
+            tracking: Tracking::default(),
             acknowledgements: Acknowledgements::default(),
             time_wait: None,
             _slot: slot,
@@ -120,8 +130,9 @@ impl Stream {
         counters: &Counters,
     ) {
         let after = Snapshot::of(socket);
-        if segment.is_some() {
-            self.last_heard = self.last_heard.max(now);
+        if let Some(segment) = segment {
+            self.note_heard(now);
+            self.tracking.observe(before, after, segment);
         }
         let changed = before.state != after.state;
         if changed {
@@ -135,6 +146,38 @@ impl Stream {
         if changed || after.received > before.received {
             self.receivers.wake_all();
         }
+    }
+
+    /// A segment of the peer has arrived.
+    pub(crate) fn note_heard(&mut self, now: u64) {
+        self.last_heard = self.last_heard.max(now);
+    }
+
+    /// When the last segment of the peer arrived.
+    pub(crate) fn last_heard(&self) -> u64 {
+        self.last_heard
+    }
+
+    /// Whether nothing has arrived for some time.
+    pub(crate) fn is_idle(&self, now: u64) -> bool {
+        self.last_heard + IDLE_MICROSECONDS <= now
+    }
+
+    /// Whether a handle may read and write, and nothing else is asked of the connection.
+    pub(crate) fn is_open_for_its_handle(&self) -> bool {
+        matches!(self.owner, Owner::Handle)
+            && self.in_table
+            && self.established
+            && !(self.read_shut || self.write_shut || self.received_fin)
+            && self.keep_alive.is_none()
+            && self.failure.is_none()
+    }
+
+    /// The connection is on the fast path: its peer owes nothing, and is owed at most an
+    /// acknowledgement that waits.
+    pub(crate) fn note_entered(&mut self) {
+        self.waiting_since = None;
+        self.acknowledgements.settle();
     }
 
     /// Whether the acknowledgement of the data of `segment`, which has just been received, waits

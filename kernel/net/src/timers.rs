@@ -164,6 +164,7 @@ enum Room {
 impl TimerQueue {
     /// `endpoint` is to be served at `deadline`, and not because of an earlier call; `None`: not
     /// because of the time.
+    #[inline]
     pub(crate) fn arm(
         &mut self,
         endpoint: &Arc<Endpoint>,
@@ -173,11 +174,18 @@ impl TimerQueue {
     ) {
         armed.wanted = deadline;
         let Some(deadline) = deadline else { return };
+        // Usually an entry is due early enough.
         if armed.near.is_some_and(|current| current <= end_of_slot(deadline))
             || armed.ordered.is_some_and(|current| current <= deadline)
         {
             return;
         }
+        self.add(endpoint, armed, deadline, now);
+    }
+
+    /// Adds an entry for `deadline`.
+    #[inline(never)]
+    fn add(&mut self, endpoint: &Arc<Endpoint>, armed: &mut Armed, deadline: u64, now: u64) {
         if let Some(mut entry) = armed.near_room.take() {
             entry.endpoint = Arc::downgrade(endpoint);
             match self.wheel.push(entry, deadline, now) {

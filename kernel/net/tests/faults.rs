@@ -284,3 +284,35 @@ fn a_device_that_becomes_free_just_before_the_mark_is_set_is_noticed() {
     }
     assert_eq!(stack.statistics().transmit_blocked, 1);
 }
+
+/// Exchanges during which smoltcp forgets data in flight: the window closed and opened again.
+#[test]
+fn a_connection_that_smoltcp_has_forgotten_goes_on() {
+    let mut stalls = 0;
+    for seed in [48, 141, 232, 313] {
+        let mut world = World::with(|configuration| configuration.fast_path = false);
+        let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+        let (client, server) = world.pair(&listener);
+        client.set_no_delay(true);
+        server.set_no_delay(true);
+        let mut random = Random(seed);
+        world.set_faults(Faults {
+            lost_per_thousand: random.next() % 40,
+            repeated_per_thousand: random.next() % 40,
+            damaged_per_thousand: random.next() % 20,
+            jitter_microseconds: [0, 300, 20_000][(random.next() % 3) as usize],
+        });
+        for _ in 0..60 {
+            let (up, down) = (1 + random.next() % 3000, 1 + random.next() % 6000);
+            let pause = random.next() % 20_000;
+            for (from, to, length) in [(&client, &server, up), (&server, &client, down)] {
+                let mut transfer = Transfer::new(length as usize);
+                assert!(world.run_until(600 * SECOND, |_| transfer.pump(from, to)), "seed {seed}");
+                world.run_for(pause);
+            }
+        }
+        stalls += world.a.stack.statistics().stalls + world.b.stack.statistics().stalls;
+    }
+    println!("{stalls} stalls");
+    assert!(stalls > 0);
+}

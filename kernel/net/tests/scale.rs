@@ -45,7 +45,8 @@ fn a_packet_costs_the_same_with_4096_connections() {
         while pairs.len() < count {
             pairs.push(world.pair(&listener));
         }
-        world.run_for(SECOND);
+        // All of them are idle for long.
+        world.run_for(60 * SECOND);
         let before =
             world.a.stack.statistics().socket_polls + world.b.stack.statistics().socket_polls;
         let mut buffer = [0; 64];
@@ -67,7 +68,8 @@ fn a_packet_costs_the_same_with_4096_connections() {
     println!(
         "socket visits of 100 echoes with 128 and with 4096 connections, both ends: {visits:?}"
     );
-    assert_eq!(visits[0], visits[1]);
+    // When exactly timers expire differs a little.
+    assert!(visits[0].abs_diff(visits[1]) <= visits[0] / 100, "{visits:?}");
     assert!(visits[0] < 100 * 30, "{visits:?}");
 }
 
@@ -82,12 +84,20 @@ fn the_memory_of_a_connection_is_what_is_claimed() {
     while pairs.len() < COUNT + 1 {
         pairs.push(world.pair(&listener));
     }
-    world.run_for(SECOND);
-    let measured = (LIVE_BYTES.get() - before) as usize / (2 * COUNT);
-    let claimed = world.a.stack.memory_per_connection();
-    println!("bytes per connection: {measured} measured, {claimed} claimed, buffers 8192");
-    assert!(measured.abs_diff(claimed) < 200, "{measured} measured, {claimed} claimed");
-    assert!(claimed < 8192 + 1500);
+    let measured = || (LIVE_BYTES.get() - before) as usize / (2 * COUNT);
+    world.run_for(3 * SECOND);
+    let idle = (measured(), world.a.stack.memory_per_connection(false));
+    // This needs a socket.
+    for (client, server) in &pairs {
+        client.set_keep_alive(Some(60 * SECOND));
+        server.set_keep_alive(Some(60 * SECOND));
+    }
+    let awake = (measured(), world.a.stack.memory_per_connection(true));
+    for (measured, claimed) in [idle, awake] {
+        println!("bytes per connection: {measured} measured, {claimed} claimed");
+        assert!(measured.abs_diff(claimed) < 200, "{measured} measured, {claimed} claimed");
+    }
+    assert!(idle.1 < 1500 && awake.1 < 8192 + 2000);
 }
 
 #[test]

@@ -263,7 +263,7 @@ fn sending_and_receiving_in_place() {
     let mut world = World::new();
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
     let (client, server) = world.pair(&listener);
-    let written = client.try_send_with(|buffer| {
+    let written = client.try_send_with(5000, |buffer| {
         buffer[..3].copy_from_slice(b"abc");
         (3, "anything")
     });

@@ -2,7 +2,8 @@
 //!
 //! - `interrupt`: brings a device's interrupt to the coroutine that drives it.
 //! - `uart`, `console`: the serial port and the console; `emergency`: the console after a panic.
-//! - `virtio_mmio` finds virtio devices; `virtio_memory` is their memory.
+//! - `virtio_mmio` finds virtio devices; `virtio_memory` is their memory; `virtio_queue` is a queue
+//!   with fixed buffers.
 //! - `virtio_block`: the disk.
 //! - `virtio_net`: the network card.
 //! - `virtio_rng`: the entropy device.
@@ -31,5 +32,7 @@ mod virtio_memory;
 mod virtio_mmio;
 #[allow(unsafe_code)]
 pub mod virtio_net;
+#[allow(unsafe_code)]
+mod virtio_queue;
 #[allow(unsafe_code)]
 pub mod virtio_rng;

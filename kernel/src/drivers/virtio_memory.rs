@@ -71,6 +71,16 @@ impl Buffers {
         self.count
     }
 
+    /// Size of each.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The address of buffer `index` for devices.
+    pub fn physical(&self, index: usize) -> PhysAddr {
+        layout::physical_of(self.start as usize + index * self.bytes) as PhysAddr
+    }
+
     /// Buffer `index`.
     ///
     /// # Safety

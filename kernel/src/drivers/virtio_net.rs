@@ -10,19 +10,16 @@
 //! until there are no more frames, and then complete the line.
 
 use super::interrupt::Line;
-use super::virtio_memory::{Buffers, DirectMemory};
+use super::virtio_memory::Buffers;
 use super::virtio_mmio::{self, Device};
-use alloc::boxed::Box;
+use super::virtio_queue::{FixedQueue, QUEUE_SIZE};
 use alloc::sync::Arc;
-use cops_fallible::{try_arc, try_box};
+use cops_fallible::try_arc;
 use spin::Mutex;
 use virtio_drivers::Error;
-use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::mmio::MmioTransport;
 use virtio_drivers::transport::{DeviceType, Transport};
 
-/// Descriptors per queue, and therefore frames in flight per direction.
-const QUEUE_SIZE: usize = 256;
 const RECEIVE_QUEUE: u16 = 0;
 const TRANSMIT_QUEUE: u16 = 1;
 
@@ -37,8 +34,7 @@ const HEADER_BYTES_LEGACY: usize = 10;
 const HEADER_BYTES: usize = 12;
 
 bitflags::bitflags! {
-    /// The features that the driver supports. EVENT_IDX is not among them, because the queue's test
-    /// whether to notify is wrong when the index wraps.
+    /// The features that the driver supports.
     #[derive(Clone, Copy, Debug)]
     struct Features: u64 {
         /// The device has a MAC address.
@@ -49,8 +45,6 @@ bitflags::bitflags! {
         const VERSION_1 = 1 << 32;
     }
 }
-
-type Queue = VirtQueue<DirectMemory, QUEUE_SIZE>;
 
 /// A network card, ready for use.
 pub struct VirtioNet {
@@ -82,14 +76,16 @@ impl VirtioNet {
         let features = transport.begin_init(Features::all());
         let hardware_address =
             transport.read_consistent(|| transport.read_config_space::<[u8; 6]>(0))?;
-        let receive_queue = Queue::new(&mut transport, RECEIVE_QUEUE, false, false)?;
-        let transmit_queue = Queue::new(&mut transport, TRANSMIT_QUEUE, false, false)?;
+        let buffers = || Buffers::allocate(QUEUE_SIZE, BUFFER_BYTES).ok_or(Error::DmaError);
+        let (received, sent) = (buffers()?, buffers()?);
+        let receive_queue = FixedQueue::new(&mut transport, RECEIVE_QUEUE, &received, true)?;
+        let transmit_queue = FixedQueue::new(&mut transport, TRANSMIT_QUEUE, &sent, false)?;
         transport.finish_init();
         let header_bytes =
             if features.contains(Features::VERSION_1) { HEADER_BYTES } else { HEADER_BYTES_LEGACY };
         let transport = try_arc(Mutex::new(transport)).map_err(|_| Error::DmaError)?;
-        let receiver = Receiver::new(transport.clone(), receive_queue, header_bytes)?;
-        let transmitter = Transmitter::new(transport, transmit_queue, header_bytes)?;
+        let receiver = Receiver::new(transport.clone(), receive_queue, received, header_bytes);
+        let transmitter = Transmitter::new(transport, transmit_queue, sent, header_bytes);
         Ok(Self { receiver, transmitter, hardware_address, interrupt })
     }
 
@@ -105,33 +101,27 @@ impl VirtioNet {
     }
 }
 
-/// The buffer of each descriptor. Every chain has one descriptor; its number is the queue's token.
-type BufferOfToken = [u16; QUEUE_SIZE];
-
 /// The receiving half.
 pub struct Receiver {
     transport: SharedTransport,
-    queue: Box<Queue>,
+    queue: FixedQueue,
     buffers: Buffers,
-    buffer_of_token: BufferOfToken,
     header_bytes: usize,
 }
 
 impl Receiver {
-    fn new(transport: SharedTransport, queue: Queue, header_bytes: usize) -> Result<Self, Error> {
-        let buffers = Buffers::allocate(QUEUE_SIZE, BUFFER_BYTES).ok_or(Error::DmaError)?;
-        let mut receiver = Self {
-            transport,
-            queue: try_box(queue).map_err(|_| Error::DmaError)?,
-            buffers,
-            buffer_of_token: [0; QUEUE_SIZE],
-            header_bytes,
-        };
-        for index in 0..receiver.buffers.count() {
-            receiver.offer(index)?;
+    fn new(
+        transport: SharedTransport,
+        mut queue: FixedQueue,
+        buffers: Buffers,
+        header_bytes: usize,
+    ) -> Self {
+        for number in 0..QUEUE_SIZE as u16 {
+            queue.offer(number);
         }
-        receiver.notify();
-        Ok(receiver)
+        let mut receiver = Self { transport, queue, buffers, header_bytes };
+        receiver.publish();
+        receiver
     }
 
     /// Withdraws the card's interrupt request, so that its next request is a new one. Must be
@@ -144,59 +134,34 @@ impl Receiver {
     /// means that there are no more, and that the next frame interrupts.
     pub fn receive(&mut self, limit: usize, mut take: impl FnMut(&mut [u8])) -> usize {
         let mut count = 0;
-        let mut offered = false;
-        self.queue.set_dev_notify(false);
+        self.queue.disable_interrupts();
         while count < limit {
-            let Some(token) = self.queue.peek_used() else {
-                self.queue.set_dev_notify(true);
-                // A frame that arrived between the check and the request for an interrupt does not
-                // interrupt.
-                core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-                if self.queue.can_pop() {
-                    self.queue.set_dev_notify(false);
+            let Some((number, written)) = self.queue.take() else {
+                if self.queue.enable_interrupts() {
+                    self.queue.disable_interrupts();
                     continue;
                 }
                 break;
             };
-            // Only a faulty device returns a token out of range; the queue's own check panics on
-            // it.
-            let index = usize::from(self.buffer_of_token[usize::from(token) % QUEUE_SIZE]);
-            // SAFETY: the used ring says that the device has returned this buffer, and each buffer
-            // has only one token.
-            let buffer = unsafe { self.buffers.get(index) };
-            // SAFETY: `buffer_of_token` gives the buffer that `offer` added under this token.
-            let Ok(written) = (unsafe { self.queue.pop_used(token, &[], &mut [buffer]) }) else {
-                break;
-            };
-            let end = (written as usize).min(BUFFER_BYTES);
+            // SAFETY: the used ring says that the device has returned this buffer, and it is
+            // offered again only below.
+            let buffer = unsafe { self.buffers.get(usize::from(number)) };
+            let end = written.min(BUFFER_BYTES);
             if let Some(frame) = buffer.get_mut(self.header_bytes..end) {
                 take(frame);
-                count += 1;
             }
-            if self.offer(index).is_err() {
-                break;
-            }
-            offered = true;
+            self.queue.offer(number);
+            count += 1;
         }
-        if offered {
-            self.notify();
+        if count > 0 {
+            self.publish();
         }
         count
     }
 
-    /// Gives a buffer to the device.
-    fn offer(&mut self, index: usize) -> Result<(), Error> {
-        // SAFETY: the caller passes the index of a buffer that is not with the device and has no
-        // other reference.
-        let buffer = unsafe { self.buffers.get(index) };
-        // SAFETY: the buffer is not accessed until the device returns its token (see `receive`).
-        let token = unsafe { self.queue.add(&[], &mut [buffer]) }?;
-        self.buffer_of_token[usize::from(token)] = index as u16;
-        Ok(())
-    }
-
-    fn notify(&mut self) {
-        if self.queue.should_notify() {
+    /// Gives the offered buffers to the device.
+    fn publish(&mut self) {
+        if self.queue.publish() {
             self.transport.lock().notify(RECEIVE_QUEUE);
         }
     }
@@ -209,9 +174,8 @@ pub struct Full;
 /// The transmitting half.
 pub struct Transmitter {
     transport: SharedTransport,
-    queue: Box<Queue>,
+    queue: FixedQueue,
     buffers: Buffers,
-    buffer_of_token: BufferOfToken,
     /// The buffers that are not with the device: the first `free_count` elements.
     free: [u16; QUEUE_SIZE],
     free_count: usize,
@@ -223,40 +187,39 @@ pub struct Transmitter {
 impl Transmitter {
     fn new(
         transport: SharedTransport,
-        mut queue: Queue,
+        mut queue: FixedQueue,
+        buffers: Buffers,
         header_bytes: usize,
-    ) -> Result<Self, Error> {
-        let buffers = Buffers::allocate(QUEUE_SIZE, BUFFER_BYTES).ok_or(Error::DmaError)?;
-        queue.set_dev_notify(false);
-        let free_count = buffers.count();
-        Ok(Self {
+    ) -> Self {
+        queue.disable_interrupts();
+        Self {
             transport,
-            queue: try_box(queue).map_err(|_| Error::DmaError)?,
+            queue,
             buffers,
-            buffer_of_token: [0; QUEUE_SIZE],
             free: core::array::from_fn(|index| index as u16),
-            free_count,
+            free_count: QUEUE_SIZE,
             header_bytes,
             unannounced: false,
-        })
+        }
     }
 
     /// Whether there is room for another frame. If not, the device will interrupt when it has sent
     /// one.
     pub fn has_room(&mut self) -> bool {
-        if self.free_count == 0 {
-            self.reclaim();
-        }
+        self.free_count > 0 || self.make_room()
+    }
+
+    fn make_room(&mut self) -> bool {
+        self.reclaim();
         if self.free_count == 0 {
             self.flush();
-            self.queue.set_dev_notify(true);
-            core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
             // Frames that were sent between the check and the request do not interrupt.
+            if !self.queue.enable_interrupts() {
+                return false;
+            }
             self.reclaim();
         }
-        if self.free_count > 0 {
-            self.queue.set_dev_notify(false);
-        }
+        self.queue.disable_interrupts();
         self.free_count > 0
     }
 
@@ -269,40 +232,31 @@ impl Transmitter {
         if length == 0 || length > MAXIMUM_FRAME_BYTES || !self.has_room() {
             return Err(Full);
         }
-        let index = self.free[self.free_count - 1];
+        let number = self.free[self.free_count - 1];
         // SAFETY: a buffer in `free` is not with the device and has no other reference.
-        let buffer = unsafe { self.buffers.get(usize::from(index)) };
-        let buffer = &mut buffer[..self.header_bytes + length];
-        let (header, frame) = buffer.split_at_mut(self.header_bytes);
-        header.fill(0);
-        fill(frame);
-        // SAFETY: the buffer is not accessed until the device returns its token (see `reclaim`).
-        let token = unsafe { self.queue.add(&[buffer], &mut []) }.map_err(|_| Full)?;
+        let buffer = unsafe { self.buffers.get(usize::from(number)) };
+        // The header is zero and stays it: nothing writes there.
+        fill(&mut buffer[self.header_bytes..self.header_bytes + length]);
         self.free_count -= 1;
-        self.buffer_of_token[usize::from(token)] = index;
+        self.queue.offer_bytes(number, self.header_bytes + length);
         self.unannounced = true;
         Ok(())
     }
 
-    /// Notifies the device of the frames added since the last time.
+    /// Gives the device the frames added since the last time.
     pub fn flush(&mut self) {
-        if core::mem::take(&mut self.unannounced) && self.queue.should_notify() {
+        if core::mem::take(&mut self.unannounced) && self.queue.publish() {
             self.transport.lock().notify(TRANSMIT_QUEUE);
         }
     }
 
     /// Reclaims the buffers of frames that the device has sent.
     fn reclaim(&mut self) {
-        while let Some(token) = self.queue.peek_used() {
-            let index = self.buffer_of_token[usize::from(token) % QUEUE_SIZE];
-            // SAFETY: the used ring says that the device has returned this buffer, and each buffer
-            // has only one token. The queue does not use the slice's length.
-            let buffer = unsafe { self.buffers.get(usize::from(index)) };
-            // SAFETY: `buffer_of_token` gives the buffer that `transmit` added under this token.
-            if unsafe { self.queue.pop_used(token, &[buffer], &mut []) }.is_err() {
-                return;
-            }
-            self.free[self.free_count] = index;
+        // A faulty device may return a buffer twice.
+        while self.free_count < QUEUE_SIZE
+            && let Some((number, _)) = self.queue.take()
+        {
+            self.free[self.free_count] = number;
             self.free_count += 1;
         }
     }

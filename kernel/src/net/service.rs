@@ -61,7 +61,7 @@ struct HartClock;
 
 impl Clock for HartClock {
     fn now_microseconds(&self) -> u64 {
-        timer::nanoseconds_from_ticks(arch::now_ticks()) / 1000
+        timer::microseconds_from_ticks(arch::now_ticks())
     }
 }
 

@@ -212,8 +212,8 @@ impl Socket {
     /// Moves bytes from `buffer` into the send buffer as far as it has room; `None` if it has none.
     pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         self.attempt_parts(buffer.len(), |connection, done| {
-            connection.try_send_with(|room| {
-                let count = room.len().min(buffer.len() - done);
+            connection.try_send_with(buffer.len() - done, |room| {
+                let count = room.len();
                 buffer.read_at(done, &mut room[..count]);
                 (count, count)
             })

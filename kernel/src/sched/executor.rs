@@ -126,6 +126,11 @@ unsafe extern "C" fn release(_context: *mut (), block: *mut u8, bytes: usize) {
 
 /// Ends the sleep of the hart that runs `worker`.
 unsafe extern "C" fn notify(_context: *mut (), worker: u32) {
+    // A handler that wakes a coroutine of its own hart has ended that hart's sleep: interrupts are
+    // masked from `prepare_park` until `wfi` has returned, and then the hart goes on to look.
+    if worker as usize == arch::hart_index() {
+        return;
+    }
     trace::emit(move || Event::SendInterrupt { hart: worker.into(), why: 1 });
     arch::send_interrupt_to(worker as usize);
 }

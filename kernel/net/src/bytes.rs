@@ -1,0 +1,138 @@
+//! Bytes in order that grow by need: the buffers of a connection on the fast path.
+
+use cops_fallible::{List, OutOfMemory};
+
+/// The smallest room that is allocated: a short message.
+const BYTES_MIN: usize = 256;
+
+/// A queue of bytes, contiguous in memory. It allocates what is needed and keeps it until
+/// [`release`](Self::release).
+#[derive(Debug, Default)]
+pub(crate) struct ByteQueue {
+    /// The bytes from `start` to `end` are in the queue; the others are of no meaning.
+    bytes: List<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl ByteQueue {
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// The bytes in the queue.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.bytes.get(self.start..self.end).unwrap_or(&[])
+    }
+
+    /// Removes the first `count` bytes, or all if there are fewer.
+    pub(crate) fn consume(&mut self, count: usize) {
+        if count >= self.len() {
+            (self.start, self.end) = (0, 0);
+        } else {
+            self.start += count;
+        }
+    }
+
+    /// Room for `more` bytes.
+    fn room(&mut self, more: usize) -> Result<&mut [u8], OutOfMemory> {
+        if more > self.bytes.len() - self.end {
+            self.grow(more)?;
+        }
+        Ok(&mut self.bytes[self.end..self.end + more])
+    }
+
+    #[inline(never)]
+    fn grow(&mut self, more: usize) -> Result<(), OutOfMemory> {
+        let length = self.len();
+        if self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, length);
+        }
+        let bytes = (length + more).next_power_of_two().max(BYTES_MIN);
+        let missing = bytes.saturating_sub(self.bytes.len());
+        self.bytes.try_resize(self.bytes.len() + missing, 0)
+    }
+
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the queue is as it was.
+    pub(crate) fn try_append(&mut self, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        self.room(bytes.len())?.copy_from_slice(bytes);
+        self.end += bytes.len();
+        Ok(())
+    }
+
+    /// Appends at most `room` bytes. `fill` writes them into the memory that it gets, and returns
+    /// their number and a result.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`], and then `fill` was not called.
+    pub(crate) fn try_append_with<R>(
+        &mut self,
+        room: usize,
+        fill: impl FnOnce(&mut [u8]) -> (usize, R),
+    ) -> Result<(usize, R), OutOfMemory> {
+        let (count, result) = fill(self.room(room)?);
+        let count = count.min(room);
+        self.end += count;
+        Ok((count, result))
+    }
+
+    /// Frees the memory of an empty queue.
+    pub(crate) fn release(&mut self) {
+        if self.is_empty() {
+            *self = ByteQueue::default();
+        }
+    }
+
+    /// Whether it has memory.
+    pub(crate) fn has_memory(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against a deque.
+        #[test]
+        fn bytes_leave_in_the_order_in_which_they_came(
+            steps in prop::collection::vec((0..700usize, 0..700usize, any::<u8>()), 0..100),
+        ) {
+            let (mut queue, mut model) = (ByteQueue::default(), VecDeque::new());
+            for (append, consume, fill) in steps {
+                let bytes = std::vec![fill; append];
+                if fill % 2 == 0 {
+                    queue.try_append(&bytes).unwrap();
+                } else {
+                    let filled = queue.try_append_with(append + 9, |room| {
+                        room[..append].copy_from_slice(&bytes);
+                        (append, 'x')
+                    });
+                    prop_assert_eq!(filled, Ok((append, 'x')));
+                }
+                model.extend(bytes);
+                prop_assert_eq!(queue.as_slice(), model.make_contiguous() as &[u8]);
+                queue.consume(consume);
+                model.drain(..consume.min(model.len()));
+                prop_assert_eq!(queue.as_slice(), model.make_contiguous() as &[u8]);
+                queue.release();
+                prop_assert_eq!(queue.is_empty(), model.is_empty());
+                prop_assert!(queue.has_memory() || model.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The fast path: connections of which all is as usual have no socket of smoltcp.
+//!
+//! Such a connection has a [`FastPath`] in its endpoint: a few numbers, a template of the headers
+//! that it sends, and two queues of bytes. A segment that is the expected one is appended to a
+//! queue; an answer is written with the template. At anything else the connection *leaves* the
+//! fast path: it gets a socket of smoltcp in the same state, and what is unusual happens to that.
+//! So this module decides only whether a segment is the expected one, and has no rule for any
+//! other. [Decision 54](../../../../docs/decisions/0054-the-fast-path-of-a-connection.md).
+//!
+//! | module | contents |
+//! |---|---|
+//! | `enter` | which connections enter, and what is known about their numbers |
+//! | `receive`, `send` | the expected segment; data, acknowledgements |
+//! | `template` | the headers of what is sent |
+//! | `leave` | a socket of smoltcp in the state of the connection |
+
+mod enter;
+mod leave;
+mod receive;
+mod send;
+mod template;
+
+pub(crate) use enter::Tracking;
+use template::Template;
+
+use crate::bytes::ByteQueue;
+
+/// After this time without an acknowledgement the connection leaves the fast path, and smoltcp
+/// sends again: smoltcp's first and shortest retransmission timeout.
+const RETRANSMISSION_MICROSECONDS: u64 = 1_000_000;
+/// A connection without traffic for this time enters the fast path, and frees its queues.
+pub(crate) const IDLE_MICROSECONDS: u64 = 1_000_000;
+
+/// The state of a connection on the fast path: established, open in both directions, nothing
+/// missing. Protected by the endpoint's lock. All numbers are those of the segments.
+#[derive(Debug)]
+pub(crate) struct FastPath {
+    /// The next number expected from the peer (RCV.NXT).
+    next_expected: u32,
+    /// The first number that the peer has not acknowledged (SND.UNA), and the next number to be
+    /// sent (SND.NXT).
+    unacknowledged: u32,
+    next_to_send: u32,
+    /// The window that the peer has announced, as in its last segment.
+    peer_window: u16,
+    /// Received, and not yet read by the program.
+    received: ByteQueue,
+    /// Bytes of the program from the number `unacknowledged` on: in flight, then not yet sent.
+    outgoing: ByteQueue,
+    /// The sizes of the receive and transmit buffers that a socket would have.
+    receive_capacity: usize,
+    transmit_capacity: usize,
+    /// Whether small segments wait while data is in flight (Nagle's algorithm).
+    nagle: bool,
+    /// When the first bytes in flight were sent or the peer last made progress.
+    sent_at: u64,
+    /// Number of segments received on this stay.
+    segments: u32,
+    template: Template,
+}
+
+impl FastPath {
+    fn in_flight(&self) -> usize {
+        self.next_to_send.wrapping_sub(self.unacknowledged) as usize
+    }
+
+    fn unsent(&self) -> usize {
+        self.outgoing.len().saturating_sub(self.in_flight())
+    }
+
+    /// The window to announce. It fits: a connection with a larger buffer does not enter.
+    fn window(&self) -> usize {
+        self.receive_capacity.saturating_sub(self.received.len())
+    }
+
+    /// Whether there are bytes to read.
+    pub(crate) fn unread(&self) -> usize {
+        self.received.len()
+    }
+
+    /// Number of bytes that the peer has not acknowledged, sent or not.
+    pub(crate) fn queued(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// How much more the program may queue.
+    pub(crate) fn room(&self) -> usize {
+        self.transmit_capacity.saturating_sub(self.outgoing.len())
+    }
+
+    pub(crate) fn set_nagle(&mut self, nagle: bool) {
+        self.nagle = nagle;
+    }
+
+    /// Lets `take` read the received bytes, and removes those that it has consumed. Returns their
+    /// number, the result of `take`, and whether the window has to be announced.
+    pub(crate) fn read<R>(&mut self, take: impl FnOnce(&[u8]) -> (usize, R)) -> (usize, R, bool) {
+        let before = self.received.len();
+        let (count, result) = take(self.received.as_slice());
+        let count = count.min(before);
+        self.received.consume(count);
+        (count, result, before >= self.receive_capacity / 4)
+    }
+
+    /// Lets `fill` write at most `length` bytes to be sent.
+    ///
+    /// # Errors
+    /// [`cops_fallible::OutOfMemory`], and then `fill` was not called.
+    pub(crate) fn write<R>(
+        &mut self,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> (usize, R),
+    ) -> Result<(usize, R), cops_fallible::OutOfMemory> {
+        self.outgoing.try_append_with(length.min(self.room()), fill)
+    }
+}

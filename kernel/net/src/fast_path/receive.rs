@@ -1,0 +1,84 @@
+//! The expected segment.
+
+use alloc::sync::Arc;
+
+use super::FastPath;
+use crate::acknowledgements::Acknowledgements;
+use crate::endpoint::{Endpoint, EndpointState, Protocol};
+use crate::frame::Plain;
+use crate::link_core::LinkCore;
+use crate::shared::Shared;
+
+impl FastPath {
+    /// Whether `segment` is the expected one: the next data, or an acknowledgement of what is in
+    /// flight, and nothing else has to be done about it.
+    fn expects(&self, segment: &Plain<'_>, waits: &Acknowledgements, now: u64) -> bool {
+        let acknowledged = segment.acknowledgement().wrapping_sub(self.unacknowledged);
+        let in_flight = self.in_flight();
+        if segment.sequence() != self.next_expected || acknowledged as usize > in_flight {
+            return false;
+        }
+        match segment.data().len() {
+            // With data in flight, an acknowledgement of nothing may be a sign of loss.
+            0 => acknowledged > 0 || in_flight == 0,
+            length => {
+                self.received.len() + length <= self.receive_capacity
+                    && waits.would_wait(length, self.receive_capacity / 2, now)
+            }
+        }
+    }
+}
+
+impl LinkCore {
+    /// Processes a segment of a connection on the fast path, with a correct checksum. Returns
+    /// `false`, and has done nothing, if the connection must leave the fast path for it.
+    pub(crate) fn receive_fast(
+        &mut self,
+        shared: &Arc<Shared>,
+        endpoint: &Arc<Endpoint>,
+        state: &mut EndpointState,
+        segment: &Plain<'_>,
+        now: u64,
+    ) -> bool {
+        let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), armed, .. } =
+            state
+        else {
+            return false;
+        };
+        if stream.doomed || !fast.expects(segment, &stream.acknowledgements, now) {
+            return false;
+        }
+        let data = segment.data();
+        if !data.is_empty() {
+            if fast.received.try_append(data).is_err() {
+                // As if it were lost: the peer sends it again.
+                shared.counters.dropped_no_room.add(1);
+                return true;
+            }
+            fast.next_expected = fast.next_expected.wrapping_add(data.len() as u32);
+            let half = fast.receive_capacity / 2;
+            stream.acknowledgements.received(data.len(), true, half, now);
+            stream.receivers.wake_all();
+        }
+        let acknowledgement = segment.acknowledgement();
+        let acknowledged = acknowledgement.wrapping_sub(fast.unacknowledged) as usize;
+        if acknowledged > 0 {
+            fast.outgoing.consume(acknowledged);
+            fast.unacknowledged = acknowledgement;
+            fast.sent_at = now;
+            stream.senders.wake_all();
+        }
+        fast.peer_window = segment.window();
+        fast.segments = fast.segments.saturating_add(1);
+        stream.note_heard(now);
+        self.frames_moved += 1;
+        shared.counters.frames_direct.add(1);
+        shared.counters.frames_fast.add(1);
+        if fast.unsent() > 0 {
+            self.serve_stream(shared, endpoint, state, None, now);
+        } else {
+            Self::rearm_fast(&mut self.timers, endpoint, fast, stream, armed, now);
+        }
+        true
+    }
+}

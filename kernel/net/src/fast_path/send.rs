@@ -1,0 +1,190 @@
+//! What a connection sends on the fast path: data, acknowledgements, updates of the window.
+
+use alloc::sync::Arc;
+
+use super::template::{ACKNOWLEDGE, Fields, PUSH, RESET};
+use super::{FastPath, IDLE_MICROSECONDS, RETRANSMISSION_MICROSECONDS};
+use crate::device::Transport;
+use crate::endpoint::{Endpoint, EndpointState, Protocol};
+use crate::frame::PLAIN_HEADERS;
+use crate::link_core::LinkCore;
+use crate::shared::Shared;
+use crate::statistics::Counters;
+use crate::stream::Stream;
+use crate::timers::{Armed, TimerQueue, earlier};
+use crate::work::give_turn;
+
+/// How long queues with unread bytes wait until they are looked at again, to be freed.
+const UNREAD_MICROSECONDS: u64 = 10 * IDLE_MICROSECONDS;
+/// Maximum number of frames that a connection sends before the others have their turn.
+const FRAMES_PER_TURN: u32 = 4;
+
+/// Whether a connection can stay on the fast path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// There is more to send, after others.
+    More,
+    Leave,
+}
+
+impl FastPath {
+    /// Sends a segment with `length` bytes that are not yet sent. Returns whether it could.
+    fn transmit(
+        &mut self,
+        transport: &mut Transport,
+        counters: &Counters,
+        length: usize,
+        flags: u8,
+    ) -> bool {
+        let begin = self.in_flight();
+        let Some(data) = self.outgoing.as_slice().get(begin..begin + length) else { return false };
+        let fields = Fields {
+            sequence: self.next_to_send,
+            acknowledgement: self.next_expected,
+            flags,
+            window: self.window().min(usize::from(u16::MAX)) as u16,
+        };
+        let template = &self.template;
+        let frame_length = PLAIN_HEADERS + length;
+        transport
+            .transmit_complete(counters, frame_length, &mut |frame| {
+                template.write(frame, fields, data);
+            })
+            .is_ok()
+    }
+
+    /// Sends what is not yet sent, and a due acknowledgement.
+    fn serve(
+        &mut self,
+        transport: &mut Transport,
+        counters: &Counters,
+        stream: &mut Stream,
+        path_is_valid: bool,
+        now: u64,
+    ) -> Outcome {
+        if self.in_flight() > 0 && self.sent_at + RETRANSMISSION_MICROSECONDS <= now {
+            return Outcome::Leave;
+        }
+        let mss = stream.tracking.segment_bytes_max();
+        for _ in 0..FRAMES_PER_TURN {
+            let (in_flight, unsent) = (self.in_flight(), self.unsent());
+            if unsent == 0 {
+                return self.acknowledge(transport, counters, stream, path_is_valid, now);
+            }
+            let length = unsent.min(mss);
+            let window = stream.tracking.scaled(self.peer_window).saturating_sub(in_flight);
+            let small = self.nagle && in_flight > 0 && length < mss;
+            if !path_is_valid || window < length || small {
+                return Outcome::Leave;
+            }
+            let last = if length == unsent { PUSH } else { 0 };
+            if !self.transmit(transport, counters, length, ACKNOWLEDGE | last) {
+                return Outcome::Leave;
+            }
+            self.next_to_send = self.next_to_send.wrapping_add(length as u32);
+            if in_flight == 0 {
+                self.sent_at = now;
+            }
+            stream.acknowledgements.sent(true, self.window(), now);
+        }
+        if self.unsent() > 0 { Outcome::More } else { Outcome::Done }
+    }
+
+    /// Sends an acknowledgement if one has waited long enough or the window has grown to twice
+    /// what the peer knows: smoltcp's rules.
+    fn acknowledge(
+        &mut self,
+        transport: &mut Transport,
+        counters: &Counters,
+        stream: &mut Stream,
+        path_is_valid: bool,
+        now: u64,
+    ) -> Outcome {
+        let acknowledgements = &mut stream.acknowledgements;
+        let due = acknowledgements.due().is_some_and(|due| due <= now);
+        let window = self.window();
+        if !due && (window == 0 || window / 2 < acknowledgements.window()) {
+            return Outcome::Done;
+        }
+        if !path_is_valid || !self.transmit(transport, counters, 0, ACKNOWLEDGE) {
+            return Outcome::Leave;
+        }
+        acknowledgements.sent(self.in_flight() > 0, window, now);
+        Outcome::Done
+    }
+}
+
+impl LinkCore {
+    /// Serves a connection on the fast path. Returns `false` if it must leave the fast path.
+    pub(crate) fn serve_fast(
+        &mut self,
+        shared: &Shared,
+        endpoint: &Arc<Endpoint>,
+        state: &mut EndpointState,
+        now: u64,
+    ) -> bool {
+        let path_is_valid = state.path.to_send(self.epoch, now).is_some();
+        let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), armed, .. } =
+            state
+        else {
+            return false;
+        };
+        if stream.doomed {
+            return false;
+        }
+        self.frames_moved += 1;
+        let counters = &shared.counters;
+        match fast.serve(&mut self.transport, counters, stream, path_is_valid, now) {
+            Outcome::Leave => return false,
+            Outcome::More => give_turn(&mut self.turns, endpoint),
+            Outcome::Done => {}
+        }
+        if stream.is_idle(now) {
+            fast.received.release();
+            fast.outgoing.release();
+        }
+        Self::rearm_fast(&mut self.timers, endpoint, fast, stream, armed, now);
+        true
+    }
+
+    /// Sets the timer of a connection on the fast path.
+    #[inline]
+    pub(super) fn rearm_fast(
+        timers: &mut TimerQueue,
+        endpoint: &Arc<Endpoint>,
+        fast: &FastPath,
+        stream: &Stream,
+        armed: &mut Armed,
+        now: u64,
+    ) {
+        let later = if fast.in_flight() > 0 {
+            Some(fast.sent_at + RETRANSMISSION_MICROSECONDS)
+        } else if !(fast.received.has_memory() || fast.outgoing.has_memory()) {
+            None
+        } else if fast.received.is_empty() {
+            Some(now + IDLE_MICROSECONDS)
+        } else {
+            Some(now + UNREAD_MICROSECONDS)
+        };
+        timers.arm(endpoint, armed, earlier(stream.acknowledgements.due(), later), now);
+    }
+
+    /// Ends a connection on the fast path with a reset: for want of memory for a socket.
+    pub(crate) fn reset_fast(
+        &mut self,
+        shared: &Shared,
+        endpoint: &Arc<Endpoint>,
+        state: &mut EndpointState,
+        now: u64,
+    ) {
+        let path_is_valid = state.path.to_send(self.epoch, now).is_some();
+        if let Some(mut fast) = state.fast.take() {
+            shared.counters.resets_sent.add(1);
+            // If it is not sent, the peer's next segment finds no connection and is answered.
+            let _ = path_is_valid
+                && fast.transmit(&mut self.transport, &shared.counters, 0, ACKNOWLEDGE | RESET);
+        }
+        self.retire(endpoint, state);
+    }
+}

@@ -1,0 +1,310 @@
+//! Connections on the fast path do what smoltcp does, and leave it when anything is unusual.
+
+mod common;
+
+use common::*;
+use cops_net::{Connection, Error, Shutdown};
+use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
+
+/// Records the frames that both hosts send.
+fn record(world: &World) -> Arc<Mutex<Vec<Vec<u8>>>> {
+    let tape = Arc::new(Mutex::new(Vec::new()));
+    for host in [&world.a, &world.b] {
+        let tape = tape.clone();
+        host.outgoing.lock().unwrap().filter = Some(Box::new(move |frame| {
+            tape.lock().unwrap().push(frame.to_vec());
+            true
+        }));
+    }
+    tape
+}
+
+/// A message of `length` bytes that differ from those of other messages.
+fn message(round: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|index| Transfer::byte(round * 7919 + index)).collect()
+}
+
+/// Moves a message from one end to the other. Returns whether it arrived. smoltcp may wait for a
+/// minute after several losses.
+fn carry(world: &mut World, from: &Connection, to: &Connection, message: &[u8]) -> bool {
+    let (mut sent, mut received) = (0, Vec::new());
+    let arrived = world.run_until(600 * SECOND, |_| {
+        if let Ok(count) = from.try_send(&message[sent..]) {
+            sent += count;
+        }
+        let mut buffer = [0; 900];
+        while let Ok(count @ 1..) = to.try_receive(&mut buffer) {
+            received.extend_from_slice(&buffer[..count]);
+        }
+        received.len() == message.len()
+    });
+    assert!(received == message[..received.len()], "other bytes have arrived");
+    arrived
+}
+
+/// One exchange: a request of the client, and an answer after `service` microseconds.
+fn exchange(
+    world: &mut World,
+    (client, server): (&Connection, &Connection),
+    round: usize,
+    (request, answer): (usize, usize),
+    service: u64,
+) {
+    assert!(carry(world, client, server, &message(round, request)));
+    world.run_for(service);
+    assert!(carry(world, server, client, &message(round + 1, answer)));
+}
+
+/// A connection of which the server is on the fast path.
+fn on_the_fast_path(world: &mut World) -> (Connection, Connection) {
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    let (client, server) = world.pair(&listener);
+    client.set_no_delay(true);
+    server.set_no_delay(true);
+    for round in 0..6 {
+        exchange(world, (&client, &server), round, (10, 20), 100);
+    }
+    let statistics = world.b.stack.statistics();
+    assert_eq!((statistics.fast_path_entered, statistics.fast_path_left), (1, 0));
+    assert!(statistics.frames_fast >= 2, "{}", statistics.frames_fast);
+    (client, server)
+}
+
+fn times_left(world: &World) -> u64 {
+    world.b.stack.statistics().fast_path_left
+}
+
+/// The frames of exchanges of many sizes, and how many were received on the fast path.
+fn frames_of_exchanges(fast_path: bool) -> (Vec<Vec<u8>>, u64) {
+    let mut world = World::with(|configuration| configuration.fast_path = fast_path);
+    let tape = record(&world);
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    let (client, server) = world.pair(&listener);
+    client.set_no_delay(true);
+    server.set_no_delay(true);
+    for round in 0..300 {
+        let sizes = match round % 4 {
+            0 | 1 => (15, 20),
+            2 => (1 + round * 5, 1 + round * 3),
+            _ => (1800, 1800),
+        };
+        exchange(&mut world, (&client, &server), round, sizes, (round as u64 * 37) % 14_000);
+        // Some pauses are longer than a path is valid.
+        world.run_for(if round % 50 == 49 { 11 * SECOND } else { round as u64 * 100 });
+    }
+    client.shutdown(Shutdown::Write).unwrap();
+    world.run_for(SECOND);
+    drop((client, server));
+    world.run_for(60 * SECOND);
+    let fast = world.a.stack.statistics().frames_fast + world.b.stack.statistics().frames_fast;
+    let frames = std::mem::take(&mut *tape.lock().unwrap());
+    (frames, fast)
+}
+
+#[test]
+fn the_frames_are_those_of_smoltcp() {
+    let (fast, count) = frames_of_exchanges(true);
+    let (slow, none) = frames_of_exchanges(false);
+    assert_eq!(none, 0);
+    println!("{count} of {} frames were received on the fast path", fast.len());
+    assert!(count > 300, "{count} of {} frames", fast.len());
+    for (index, (fast, slow)) in fast.iter().zip(&slow).enumerate() {
+        assert_eq!(fast, slow, "frame {index}");
+    }
+    assert_eq!(fast.len(), slow.len());
+}
+
+#[test]
+fn a_lost_answer_is_repeated_by_smoltcp() {
+    let mut world = World::new();
+    let (client, server) = on_the_fast_path(&mut world);
+    assert!(carry(&mut world, &client, &server, b"request"));
+    world.b.outgoing.lock().unwrap().cut = true;
+    server.try_send(b"answer").unwrap();
+    world.run_for(SECOND / 2);
+    assert_eq!(times_left(&world), 0);
+    world.b.outgoing.lock().unwrap().cut = false;
+    assert_eq!(client.try_receive(&mut [0; 9]), Err(Error::WouldBlock));
+    world.run_for(SECOND / 2 + 10_000);
+    assert_eq!(times_left(&world), 1);
+    let mut answer = [0; 9];
+    assert_eq!(client.try_receive(&mut answer), Ok(6));
+    assert_eq!(&answer[..6], b"answer");
+    for round in 0..10 {
+        exchange(&mut world, (&client, &server), round, (10, 20), 100);
+    }
+    assert_eq!(world.b.stack.statistics().fast_path_entered, 2, "it enters again");
+}
+
+#[test]
+fn a_lost_acknowledgement_costs_an_exit() {
+    let mut world = World::new();
+    let (client, server) = on_the_fast_path(&mut world);
+    world.b.outgoing.lock().unwrap().cut = true;
+    assert!(carry(&mut world, &client, &server, b"request"));
+    world.run_for(SECOND / 2);
+    world.b.outgoing.lock().unwrap().cut = false;
+    // The client repeats the request, which is not the expected segment any more.
+    world.run_for(SECOND);
+    assert_eq!(times_left(&world), 1);
+    assert_eq!(client.unacknowledged_bytes(), 0);
+    exchange(&mut world, (&client, &server), 3, (1000, 2000), 100);
+}
+
+#[test]
+fn segments_out_of_order_are_put_in_order() {
+    let mut world = World::new();
+    let (client, server) = on_the_fast_path(&mut world);
+    // The first segment is lost, the second arrives, then the first again.
+    let mut count = 0;
+    world.a.outgoing.lock().unwrap().filter = Some(Box::new(move |_| {
+        count += 1;
+        count != 1
+    }));
+    assert!(carry(&mut world, &client, &server, &message(1, 2000)));
+    assert_eq!(times_left(&world), 1);
+    exchange(&mut world, (&client, &server), 3, (1000, 2000), 100);
+}
+
+#[test]
+fn closing_leaves_the_fast_path() {
+    type Close = fn(&Connection, &Connection);
+    let ways: [(Close, bool); 5] = [
+        (|client, _| client.shutdown(Shutdown::Write).unwrap(), false),
+        (|_, server| server.shutdown(Shutdown::Write).unwrap(), false),
+        (|_, server| server.shutdown(Shutdown::Both).unwrap(), false),
+        (|_, server| server.abort(), true),
+        (|client, _| client.abort(), true),
+    ];
+    for (close, is_reset) in ways {
+        let mut world = World::new();
+        let (client, server) = on_the_fast_path(&mut world);
+        close(&client, &server);
+        world.run_for(SECOND);
+        assert_eq!(times_left(&world), 1);
+        let failed = client.take_error().is_some() && server.take_error().is_some();
+        assert_eq!(failed, is_reset);
+        drop((client, server));
+        world.run_for(100 * SECOND);
+        for host in [&world.a, &world.b] {
+            assert_eq!(host.stack.statistics().connections_now, 0);
+            assert_eq!(host.stack.timers_armed(), 0);
+        }
+    }
+}
+
+#[test]
+fn unread_bytes_and_bytes_in_flight_survive_an_exit() {
+    let mut world = World::new();
+    let (client, server) = on_the_fast_path(&mut world);
+    client.try_send(&message(1, 1500)).unwrap();
+    world.run_for(1_000);
+    // Some of the request is read and not acknowledged, some unread, and part of the answer is in
+    // flight when the server's options change.
+    assert_eq!(server.try_receive(&mut [0; 700]), Ok(700));
+    server.try_send(&message(2, 1600)).unwrap();
+    client.try_send(&message(3, 200)).unwrap();
+    server.set_keep_alive(Some(SECOND));
+    assert_eq!(times_left(&world), 1);
+    assert_eq!((server.unread_bytes(), server.unacknowledged_bytes()), (800, 1600));
+    world.run_for(SECOND / 10);
+    let mut buffer = [0; 3000];
+    assert_eq!(server.try_receive(&mut buffer), Ok(1000));
+    assert_eq!(buffer[..800], message(1, 1500)[700..]);
+    assert_eq!(buffer[800..1000], message(3, 200));
+    assert_eq!(client.try_receive(&mut buffer), Ok(1600));
+    assert_eq!(buffer[..1600], message(2, 1600));
+    assert_eq!((server.unacknowledged_bytes(), client.unacknowledged_bytes()), (0, 0));
+}
+
+#[test]
+fn a_full_window_is_announced_when_it_opens() {
+    let mut world = World::new();
+    let (client, server) = on_the_fast_path(&mut world);
+    // The client does not read: its window closes, and the server waits for it to open.
+    let (data, mut sent) = (message(5, 20_000), 0);
+    world.run_until(5 * SECOND, |_| {
+        sent += server.try_send(&data[sent..]).unwrap_or(0);
+        false
+    });
+    assert!((4096..=8192).contains(&sent), "{sent} bytes");
+    let mut received = Vec::new();
+    assert!(world.run_until(60 * SECOND, |_| {
+        sent += server.try_send(&data[sent..]).unwrap_or(0);
+        let mut buffer = [0; 333];
+        if let Ok(count) = client.try_receive(&mut buffer) {
+            received.extend_from_slice(&buffer[..count]);
+        }
+        received.len() == data.len()
+    }));
+    assert!(received == data);
+}
+
+#[test]
+fn a_path_that_has_expired_is_found_anew() {
+    let mut world = World::new();
+    let (client, server) = on_the_fast_path(&mut world);
+    world.run_for(30 * SECOND);
+    assert_eq!(times_left(&world), 0);
+    exchange(&mut world, (&client, &server), 3, (10, 20), 100);
+    assert_eq!(times_left(&world), 1);
+}
+
+#[test]
+fn idle_connections_have_no_buffers_and_wake_up() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    let (client, server) = world.pair(&listener);
+    for round in 0..5 {
+        world.run_for(20 * SECOND);
+        let statistics = world.b.stack.statistics();
+        assert_eq!(statistics.fast_path_entered, round + 1);
+        // Both ends may begin.
+        match round % 2 {
+            0 => assert!(carry(&mut world, &client, &server, &message(1, 3000))),
+            _ => assert!(carry(&mut world, &server, &client, &message(1, 3000))),
+        }
+    }
+}
+
+/// Exchanges of many sizes over a bad cable.
+fn over_a_bad_cable(faults: Faults, sizes: &[(usize, usize, u64)]) {
+    let mut world = World::new();
+    let (client, server) = on_the_fast_path(&mut world);
+    world.set_faults(faults);
+    for (round, &(request, answer, service)) in sizes.iter().enumerate() {
+        exchange(&mut world, (&client, &server), round, (request, answer), service);
+    }
+    world.set_faults(Faults::default());
+    drop(client);
+    world.run_for(10 * SECOND);
+    assert_eq!(server.try_receive(&mut [0; 1]), Ok(0));
+    drop(server);
+    world.run_for(100 * SECOND);
+    for host in [&world.a, &world.b] {
+        assert_eq!(host.stack.statistics().connections_now, 0);
+        assert_eq!(host.stack.timers_armed(), 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn exchanges_over_a_bad_cable(
+        sizes in prop::collection::vec((1..3000usize, 1..6000usize, 0..20_000u64), 1..60),
+        lost in 0..40u64,
+        repeated in 0..40u64,
+        damaged in 0..20u64,
+        jitter in prop::sample::select(vec![0, 300, 20_000]),
+    ) {
+        let faults = Faults {
+            lost_per_thousand: lost,
+            repeated_per_thousand: repeated,
+            damaged_per_thousand: damaged,
+            jitter_microseconds: jitter,
+        };
+        over_a_bad_cable(faults, &sizes);
+    }
+}
