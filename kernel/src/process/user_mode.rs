@@ -13,8 +13,8 @@ use cops_algorithms::signals::Information;
 use cops_algorithms::slice::Slice;
 use cops_algorithms::turn::Turn;
 
-use super::cpu::{RUN_QUEUE, VirtualCpu};
 use super::blocked::CONTINUE;
+use super::cpu::{RUN_QUEUE, VirtualCpu};
 use super::{Blocked, Thread, WaitStatus};
 use crate::arch::{self, Access, Fault, UserContext, UserTrap};
 use crate::counters::COUNTERS;

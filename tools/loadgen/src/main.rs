@@ -12,8 +12,8 @@ use clap::Parser;
 use cops_loadgen::arguments::Arguments;
 use cops_loadgen::outcome::Outcome;
 use cops_loadgen::progress::Progress;
-use matrix_message::workload::Workload;
 use cops_loadgen::{hostile, load, opening};
+use matrix_message::workload::Workload;
 
 type AnyError = Box<dyn std::error::Error>;
 

@@ -94,9 +94,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 fn shut_down(server: Server, name: &str) -> Case {
     match server.shut_down() {
         Ending::Broken(why) => Case::failed(name, why),
-        Ending::TimedOut => {
-            Case::failed(name, "the system did not power off when it was asked to")
-        }
+        Ending::TimedOut => Case::failed(name, "the system did not power off when it was asked to"),
         Ending::Status(_) => Case::passed(name),
     }
 }

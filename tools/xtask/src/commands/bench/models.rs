@@ -45,8 +45,7 @@ pub fn measure(
         for model in models(options) {
             eprintln!("round {round} of {rounds}: {}, {} points", model.name(), points.len());
             let shift = options.papers_machine;
-            let mut session =
-                Session::start(workspace, prepared, &client, &machine, model, shift)?;
+            let mut session = Session::start(workspace, prepared, &client, &machine, model, shift)?;
             for point in &points {
                 for mut row in session.measure(point)? {
                     if let Some(shift) = shift {
@@ -174,12 +173,26 @@ fn table(rows: &[matrix::Row]) -> Table {
     let mut table = Table::new(
         2,
         &[
-            "model", "loop", "matrix", "connections", "sent", "received", "errors", "answers/s",
-            "mean us", "p50", "p99", "deviation", "instructions", "calls", "switches",
+            "model",
+            "loop",
+            "matrix",
+            "connections",
+            "sent",
+            "received",
+            "errors",
+            "answers/s",
+            "mean us",
+            "p50",
+            "p99",
+            "deviation",
+            "instructions",
+            "calls",
+            "switches",
         ],
     );
     for row in rows {
-        let text = |name: &str| row.get(name).and_then(|value| value.as_str()).unwrap_or("").to_owned();
+        let text =
+            |name: &str| row.get(name).and_then(|value| value.as_str()).unwrap_or("").to_owned();
         let mut cells = vec![text("model"), text("loop")];
         for column in ["matrix", "connections", "sent", "received", "errors", "throughput_rps"] {
             cells.push(format!("{:.0}", number(row, column)));

@@ -143,8 +143,17 @@ fn table(rows: &[Row]) -> Table {
     let mut table = Table::new(
         1,
         &[
-            "load", "vcpus", "connections", "classes", "class", "sent", "received", "answers/s",
-            "mean us", "p50", "p99",
+            "load",
+            "vcpus",
+            "connections",
+            "classes",
+            "class",
+            "sent",
+            "received",
+            "answers/s",
+            "mean us",
+            "p50",
+            "p99",
         ],
     );
     for row in rows.iter().filter(|row| row.contains_key("class")) {

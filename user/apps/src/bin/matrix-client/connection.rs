@@ -130,14 +130,16 @@ impl Connection {
             let Ok(is_right) = self.receiver.receive().await else { return };
             let arrived = start.elapsed();
             let is_in_window = is_counted || load.window.contains(&arrived);
-            place.tally(|tally| tally.answered(arrived - sent, is_right, is_measured, is_in_window));
+            place
+                .tally(|tally| tally.answered(arrived - sent, is_right, is_measured, is_in_window));
         }
     }
 
     async fn run_open(self, start: Instant, period: Duration, place: Place) {
         let Self { index, mut sender, mut receiver } = self;
         let load = receiver.load.clone();
-        let requests = (0..).take_while(|&number| load.due(period, index, number) < load.window.end);
+        let requests =
+            (0..).take_while(|&number| load.due(period, index, number) < load.window.end);
         let requests = requests.count() as u64;
         let is_measured = |number| load.window.contains(&load.due(period, index, number));
         let measured = (0..requests).filter(|&number| is_measured(number)).count();

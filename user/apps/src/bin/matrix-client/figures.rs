@@ -26,7 +26,8 @@ pub fn line(class: Option<u8>, tally: &Tally, measured: Duration, common: &str) 
     let count = latencies.len() as u64;
     let sum: u128 = latencies.iter().map(|&each| u128::from(each)).sum();
     let mean = (sum / u128::from(count.max(1))) as u64;
-    let squares = latencies.iter().map(|&each| u128::from(each.abs_diff(mean)).pow(2)).sum::<u128>();
+    let squares =
+        latencies.iter().map(|&each| u128::from(each.abs_diff(mean)).pow(2)).sum::<u128>();
     let deviation = (squares / u128::from(count.max(1))).isqrt() as u64;
     let class = class.map_or_else(|| String::from("null"), |class| format!("{class}"));
     // Thousandths of an answer a second.

@@ -97,10 +97,7 @@ async fn main(arguments: Arguments) -> Result<ExitCode> {
 
 fn start_server(options: &Options) -> Result<Child> {
     let virtual_cpus = options.virtual_cpus.to_string();
-    process::spawn(
-        "/bin/matrix-server",
-        &["--model", &options.model, "--vcpus", &virtual_cpus],
-    )
+    process::spawn("/bin/matrix-server", &["--model", &options.model, "--vcpus", &virtual_cpus])
 }
 
 /// Opens all connections, one after the other, each with one request and its answer.

@@ -20,10 +20,10 @@ mod queue;
 mod threads;
 
 use cops::io::{Error, Result};
+use cops::model::set_kernel_model;
 use cops::net::{Ipv4Addr, TcpListener, TcpStream};
 use cops::process::ExitCode;
 use cops::time::{Duration, sleep};
-use cops::model::set_kernel_model;
 use cops::{Arguments, abi::Errno, eprintln, println, task};
 use options::{Model, Options};
 

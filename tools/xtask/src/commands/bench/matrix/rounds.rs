@@ -25,7 +25,8 @@ const SPREAD: [&str; 3] = ["throughput_rps", "latency_us.mean", "latency_us.p99"
 /// the runs. What is no number is that of the first run.
 pub fn medians(rows: &[Row]) -> Vec<Row> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
-    let is_same = |left: &Row, right: &Row| NAMES.iter().all(|name| left.get(*name) == right.get(*name));
+    let is_same =
+        |left: &Row, right: &Row| NAMES.iter().all(|name| left.get(*name) == right.get(*name));
     for row in rows {
         match groups.iter_mut().find(|group| is_same(group[0], row)) {
             Some(group) => group.push(row),
@@ -60,16 +61,20 @@ fn median_of(values: &[&Value]) -> Value {
     match values.first() {
         Some(Value::Object(first)) => {
             let each = first.keys().map(|name| {
-                let inner: Vec<&Value> = values.iter().filter_map(|value| value.get(name)).collect();
+                let inner: Vec<&Value> =
+                    values.iter().filter_map(|value| value.get(name)).collect();
                 (name.clone(), median_of(&inner))
             });
             Value::Object(each.collect())
         }
         Some(first @ Value::Number(_)) => {
-            let mut numbers: Vec<&&Value> = values.iter().filter(|value| value.is_number()).collect();
+            let mut numbers: Vec<&&Value> =
+                values.iter().filter(|value| value.is_number()).collect();
             let as_number = |value: &Value| value.as_f64().unwrap_or(0.0);
             numbers.sort_by(|left, right| as_number(left).total_cmp(&as_number(right)));
-            numbers.get(numbers.len() / 2).map_or_else(|| (*first).clone(), |value| (**value).clone())
+            numbers
+                .get(numbers.len() / 2)
+                .map_or_else(|| (*first).clone(), |value| (**value).clone())
         }
         Some(first) => (*first).clone(),
         None => Value::Null,
