@@ -1,8 +1,8 @@
 //! The models of the papers (decision 56), by the number of connections: throughput and latency by
 //! the wall clock, with the client on this host; or, with counted instructions, inside the machine.
 //!
-//! By the wall clock the models take turns in each round, because only ratios of one run count. Each
-//! point is measured in three ways: an open loop, which is how latency should be measured; a closed
+//! By the wall clock the models take turns in each round, because only ratios of one run count.
+//! There are three kinds of points: an open loop, which is how latency should be measured; a closed
 //! loop, which saturates; and the papers' client, which pauses after each answer.
 
 use super::matrix::{self, Point, Row, Save, Session, guest, number, rounds};

@@ -22,7 +22,7 @@ tests! { models:
     blocked_threads_make_no_coroutine,
     retrying_threads_make_no_coroutine,
     two_threads_read_one_connection,
-    blocked_writes_go_on,
+    blocked_writes_continue,
     the_end_wakes_a_blocked_thread,
     a_process_ends_with_blocked_threads,
     a_process_ends_with_retrying_threads,
@@ -99,7 +99,7 @@ async fn two_threads_read_one_connection() -> Outcome {
 }
 
 /// A thread writes much more than the buffers hold.
-async fn blocked_writes_go_on() -> Outcome {
+async fn blocked_writes_continue() -> Outcome {
     const BYTES: usize = 1 << 20;
     set_kernel_model(KernelModel::Threads)?;
     let (mut client, server) = pair().await?;
