@@ -127,7 +127,7 @@ impl TcpStream {
         Ok(system::shutdown(self.fd.raw(), how as usize)?)
     }
 
-    /// Limits how long a synchronous write waits, as `write!(stream, bytes)` without a coroutine. At
+    /// Limits how long a synchronous write waits: `write!(stream, bytes)` without a coroutine. At
     /// the limit it fails with `EAGAIN`. `None`: no limit, which is how a stream begins.
     ///
     /// # Errors
