@@ -35,6 +35,19 @@ pub struct Point {
     pub pace: Pace,
 }
 
+/// As [`measure`]; a model that cannot hold the connections gets a row that says so.
+pub fn measure_or_fail(prepared: &Prepared, machine: &Machine, point: &Point) -> Outcome<Vec<Row>> {
+    measure(prepared, machine, point).or_else(|failure| {
+        eprintln!("{failure}");
+        let mut row = Row::new();
+        row.insert("class".into(), Value::Null);
+        row.insert("failed".into(), true.into());
+        row.insert("errors".into(), point.connections.into());
+        complete(&mut row, point);
+        Ok(vec![row])
+    })
+}
+
 /// Boots and measures. The first row is that of all connections; with several classes, one of each
 /// follows.
 pub fn measure(prepared: &Prepared, machine: &Machine, point: &Point) -> Outcome<Vec<Row>> {
