@@ -1,7 +1,7 @@
 //! The kernel's half of the models that the papers compare (decision 56).
 //!
-//! For experiments: a program whose threads are to block in the kernel itself, or whose calls are
-//! to be polled. It concerns reads and writes of TCP connections that have to wait.
+//! For experiments: threads block in the kernel themselves, or calls are polled. It concerns reads
+//! and writes of TCP connections that have to wait.
 
 use cops_abi::syscall::kernel_model;
 

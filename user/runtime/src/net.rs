@@ -127,8 +127,8 @@ impl TcpStream {
         Ok(system::shutdown(self.fd.raw(), how as usize)?)
     }
 
-    /// Limits how long a synchronous write waits, as `write!(stream, bytes)` without a coroutine; it
-    /// fails with `EAGAIN` then. `None`: no limit, which is how a stream begins.
+    /// Limits how long a synchronous write waits: `write!(stream, bytes)` without a coroutine. At
+    /// the limit it fails with `EAGAIN`. `None`: no limit, which is how a stream begins.
     ///
     /// # Errors
     /// None for a limit that is not zero; zero is none.

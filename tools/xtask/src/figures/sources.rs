@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 18] = [
+pub const SOURCES: [Source; 20] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -119,6 +119,30 @@ pub const SOURCES: [Source; 18] = [
         name: "disk",
         make: Make::Cops(&["bench", "disk", "--smp", "1", "--json", "docs/results/disk.json"]),
         measures: SYSTEM,
+    },
+    Source {
+        name: "models-icount",
+        make: Make::Cops(&[
+            "bench",
+            "models",
+            "--icount",
+            "--matrix",
+            "1,15",
+            "--json",
+            "docs/results/models-icount.json",
+        ]),
+        measures: PROGRAMS,
+    },
+    Source {
+        name: "priority-classes-icount",
+        make: Make::Cops(&[
+            "bench",
+            "priority",
+            "--icount",
+            "--json",
+            "docs/results/priority-classes-icount.json",
+        ]),
+        measures: PROGRAMS,
     },
     Source { name: "wakeups", make: Make::Cops(&["bench", "wakeups"]), measures: PROGRAMS },
     Source { name: "hostile", make: Make::Cops(&["bench", "hostile"]), measures: PROGRAMS },

@@ -99,8 +99,8 @@ fn shut_down(server: Server, name: &str) -> Case {
     }
 }
 
-/// The models of the papers (decision 56): each serves, and the one whose threads block in the
-/// kernel also survives hostile clients.
+/// The models of the papers (decision 56): each serves, and `ktut`, with threads that block in the
+/// kernel, also survives hostile clients.
 fn other_model(context: &Context<'_>, client: &Client, model: Model) -> Outcome<Vec<Case>> {
     let prepared = context.prepared()?;
     let machine = MachineOptions { smp: 2, mem: "512M".into(), verbose: false };

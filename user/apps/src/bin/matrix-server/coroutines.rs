@@ -1,5 +1,5 @@
-//! The service made of coroutines: a connection has three; one receives requests into a queue, one multiplies and puts
-//! answers into another queue, one sends.
+//! The service made of coroutines: a connection has three. One receives requests into a queue, one
+//! multiplies and puts answers into another queue, one sends.
 //!
 //! If any of them stops, it drops its ends of the queues. Then the others stop too, after they have
 //! processed what is in the queues: a client that has sent its last request still gets its answers.

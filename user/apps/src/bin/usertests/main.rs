@@ -46,6 +46,7 @@ mod leak;
 mod leftovers;
 mod limits;
 mod memory_ends;
+mod models;
 mod network;
 mod network_load;
 mod order;
@@ -124,6 +125,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         forks::TESTS,
         shared::TESTS,
         standing::TESTS,
+        models::TESTS,
         programs::TESTS,
         futexes::TESTS,
         threads::TESTS,

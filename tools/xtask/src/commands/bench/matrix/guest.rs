@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::Row;
+use super::{Row, number};
 use crate::cli::{Machine, Model};
 use crate::commands::Prepared;
 use crate::error::{Failure, Outcome};
@@ -33,6 +33,19 @@ pub struct Point {
     pub matrix: u32,
     pub classes: u32,
     pub pace: Pace,
+}
+
+/// As [`measure`]; a model that cannot hold the connections gets a row that says so.
+pub fn measure_or_fail(prepared: &Prepared, machine: &Machine, point: &Point) -> Outcome<Vec<Row>> {
+    measure(prepared, machine, point).or_else(|failure| {
+        eprintln!("{failure}");
+        let mut row = Row::new();
+        row.insert("class".into(), Value::Null);
+        row.insert("failed".into(), true.into());
+        row.insert("errors".into(), point.connections.into());
+        complete(&mut row, point);
+        Ok(vec![row])
+    })
 }
 
 /// Boots and measures. The first row is that of all connections; with several classes, one of each
@@ -78,26 +91,29 @@ pub fn measure(prepared: &Prepared, machine: &Machine, point: &Point) -> Outcome
     Ok(rows)
 }
 
+/// What the kernel has counted, and what it is for each request.
+const COUNTED: [(&str, &str); 5] = [
+    ("instructions", "instructions_per_request"),
+    ("traps", "traps_per_request"),
+    ("system_calls", "system_calls_per_request"),
+    ("calls_deferred", "deferred_calls_per_request"),
+    ("cpu_switches", "cpu_switches_per_request"),
+];
+
 fn complete(row: &mut Row, point: &Point) {
-    if row.get("class").is_some_and(Value::is_null) {
-        row.remove("class");
-        row.remove("distribution_us");
-        let count = |name: &str| row.get(name).and_then(Value::as_f64).unwrap_or(0.0);
-        let answered = count("received").max(1.0);
-        let each = [
-            ("instructions", "instructions_per_request"),
-            ("traps", "traps_per_request"),
-            ("system_calls", "system_calls_per_request"),
-            ("calls_deferred", "deferred_calls_per_request"),
-            ("cpu_switches", "cpu_switches_per_request"),
-        ]
-        .map(|(total, column)| (column, (count(total) / answered * 1000.0).round() / 1000.0));
-        for (column, value) in each {
-            row.insert(column.into(), value.into());
+    let is_whole = row.get("class").is_some_and(Value::is_null);
+    let answered = number(row, "received").max(1.0);
+    for (total, column) in COUNTED {
+        let each = number(row, total) / answered;
+        row.remove(total);
+        // Other loads begin before they are measured.
+        if is_whole && matches!(point.pace, Pace::Counted(_)) {
+            row.insert(column.into(), ((each * 1000.0).round() / 1000.0).into());
         }
     }
-    for total in ["instructions", "traps", "system_calls", "calls_deferred", "cpu_switches"] {
-        row.remove(total);
+    if is_whole {
+        row.remove("class");
+        row.remove("distribution_us");
     }
     let (name, period_ms, pause_ms) = match point.pace {
         Pace::Counted(_) => ("closed", None, None),
