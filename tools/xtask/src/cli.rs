@@ -280,12 +280,16 @@ pub enum Measurement {
     /// The longest portion of the kernel's work during which nothing more urgent can run, by kind,
     /// counted
     Portions,
+    /// The most connections that each model holds in the papers' memory
+    Memory,
     /// Messages through a chain of tasks and pipes: coroutines beside threads, on COPS and on Linux
     Pipe,
     /// How soon urgent coroutines run, and the cost of each way into the kernel
     Priority,
     /// Tasks that increment a counter in turn: coroutines beside threads, on COPS and on Linux
     Ring,
+    /// Requests while up to 10,000 other connections are open
+    Scale,
     /// Instructions of switches between coroutines, threads and processes, of calls and of
     /// user-level interrupts
     Switch,

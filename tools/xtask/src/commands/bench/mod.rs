@@ -2,6 +2,7 @@
 //! "config", "rows"}`.
 
 mod closed;
+mod connections;
 mod costs;
 mod cpio;
 mod disk;
@@ -86,6 +87,8 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             report = Some(text);
             ("portions", rows)
         }
+        Measurement::Memory => ("memory", connections::memory(&prepared, &options)?),
+        Measurement::Scale => ("scale", connections::scale(workspace, &prepared, &options)?),
         Measurement::Switch => {
             let measured = switch::measure(workspace, &prepared, &options)?;
             linux = measured.linux;
