@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 18] = [
+pub const SOURCES: [Source; 23] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -138,6 +138,31 @@ pub const SOURCES: [Source; 18] = [
         name: "fuzz",
         make: Make::Cops(&["fuzz", "--calls", "10000000", "--json", "docs/results/fuzz.json"]),
         measures: PROGRAMS,
+    },
+    Source {
+        name: "ring",
+        make: Make::Cops(&["bench", "ring", "--icount", "--json", "docs/results/ring.json"]),
+        measures: PROGRAMS,
+    },
+    Source {
+        name: "pipe",
+        make: Make::Cops(&["bench", "pipe", "--icount", "--json", "docs/results/pipe.json"]),
+        measures: PROGRAMS,
+    },
+    Source {
+        name: "switch",
+        make: Make::Cops(&["bench", "switch", "--json", "docs/results/switch.json"]),
+        measures: PROGRAMS,
+    },
+    Source {
+        name: "memory",
+        make: Make::Cops(&["bench", "memory", "--smp", "1", "--json", "docs/results/memory.json"]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "scale",
+        make: Make::Cops(&["bench", "scale", "--icount", "--json", "docs/results/scale.json"]),
+        measures: SYSTEM,
     },
     Source { name: "executor", make: Make::Cops(&["bench", "executor"]), measures: EXECUTOR },
     Source {

@@ -46,6 +46,9 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     if counts || is_of_one_hart {
         options.machine.smp = 1;
     }
+    if is_of_one_hart {
+        options.machine.mem = papers::MEMORY.to_owned();
+    }
     let prepared = Prepared::new(workspace, Progress::Lines)?
         .with_scheduler(workspace, options.scheduler.as_deref())?;
     let mut report = None;
