@@ -97,6 +97,11 @@ impl File {
         )
     }
 
+    /// The scheduler that was booted in place of the built one; empty if none was.
+    pub fn scheduler(&self) -> &str {
+        self.config.text("scheduler")
+    }
+
     /// Whether time is counted instructions.
     pub fn is_counted(&self) -> bool {
         self.config.is("icount", "true")
