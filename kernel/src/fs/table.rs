@@ -80,8 +80,6 @@ pub struct FileTable {
 const CHUNK_BYTES: u64 = size_of::<Chunk>() as u64;
 /// Memory for a descriptor: its place in the table and the file.
 const DESCRIPTOR_BYTES: u64 = 512;
-/// Additional memory for a socket: a connection's buffers.
-const SOCKET_BYTES: u64 = 8192;
 /// Additional memory for a socket for datagrams: its queues in the stack.
 const DATAGRAMS_BYTES: u64 = 40 << 10;
 /// Additional memory for one of a pair of sockets: a pipe.
@@ -93,7 +91,8 @@ pub const TIMER_BYTES: u64 = 4096;
 /// Memory for the file of a descriptor in addition to [`DESCRIPTOR_BYTES`].
 fn extra(file: &File) -> Option<Amounts> {
     let bytes = match file.object {
-        Object::Socket(_) => SOCKET_BYTES,
+        // A connection's two buffers.
+        Object::Socket(_) => 2 * crate::net::tcp_buffer_bytes() as u64,
         Object::Datagrams(_) => DATAGRAMS_BYTES,
         Object::Paired(_) => PAIRED_BYTES,
         Object::Timer(_) => TIMER_BYTES,

@@ -85,13 +85,18 @@ pub fn statistics() -> cops_net::Statistics {
 #[inline(never)]
 pub fn start() {
     let ethernet = addressing(device_tree::facts().boot_arguments);
-    // A connection takes about ten kilobytes: connections use at most half of the memory, whatever
-    // arrives.
-    let maximum_connections =
-        (frames::statistics().free / 2 * frames::FRAME_BYTES / 10_240).clamp(64, 65_536);
+    let buffer_bytes = tcp_buffer_bytes();
+    // A connection takes its buffers and two kilobytes: connections use at most half of the memory,
+    // whatever arrives, unless the boot argument says otherwise.
+    let connection_bytes = 2 * buffer_bytes + 2048;
+    let maximum_connections = boot_number("tcp-connections")
+        .unwrap_or(frames::statistics().free / 2 * frames::FRAME_BYTES / connection_bytes)
+        .clamp(64, 65_536);
     let configuration = Configuration {
         ethernet,
         maximum_connections,
+        receive_buffer_bytes: buffer_bytes,
+        transmit_buffer_bytes: buffer_bytes,
         random_seeds: RandomSeeds {
             ports: random::next(),
             loopback: random::next(),
@@ -139,6 +144,18 @@ fn find_card() -> (Transmitting, Receiving) {
 
 fn spawn(name: &str, future: impl Future<Output = ()> + Send + 'static) {
     sched::spawn_service(name, Priority::MOST_URGENT, future);
+}
+
+/// A boot argument that is a number; `None` if there is none, or it is not a number.
+fn boot_number(key: &str) -> Option<usize> {
+    bootargs::value(device_tree::facts().boot_arguments, key)?.parse().ok()
+}
+
+/// The size of each of the two buffers of a TCP connection: 4 KiB, unless the boot argument
+/// `tcp-buffer` says otherwise.
+pub fn tcp_buffer_bytes() -> usize {
+    static BYTES: Once<usize> = Once::new();
+    *BYTES.call_once(|| boot_number("tcp-buffer").unwrap_or(4096).clamp(1024, 65_536))
 }
 
 /// `ip=dhcp` or `ip=ADDRESS/PREFIX[,GATEWAY]`; anything else is reported and means DHCP.

@@ -302,10 +302,14 @@ pub enum Measurement {
     /// The longest portion of the kernel's work during which nothing more urgent can run, by kind,
     /// counted
     Portions,
+    /// The most connections that each model holds in the papers' memory
+    Memory,
     /// Messages through a chain of tasks and pipes: coroutines beside threads, on COPS and on Linux
     Pipe,
     /// Tasks that increment a counter in turn: coroutines beside threads, on COPS and on Linux
     Ring,
+    /// Requests while up to 10,000 other connections are open
+    Scale,
     /// Instructions of switches between coroutines, threads and processes, of calls and of
     /// user-level interrupts
     Switch,

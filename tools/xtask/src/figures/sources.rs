@@ -163,6 +163,31 @@ pub const SOURCES: [Source; 20] = [
         make: Make::Cops(&["fuzz", "--calls", "10000000", "--json", "docs/results/fuzz.json"]),
         measures: PROGRAMS,
     },
+    Source {
+        name: "ring",
+        make: Make::Cops(&["bench", "ring", "--icount", "--json", "docs/results/ring.json"]),
+        measures: PROGRAMS,
+    },
+    Source {
+        name: "pipe",
+        make: Make::Cops(&["bench", "pipe", "--icount", "--json", "docs/results/pipe.json"]),
+        measures: PROGRAMS,
+    },
+    Source {
+        name: "switch",
+        make: Make::Cops(&["bench", "switch", "--json", "docs/results/switch.json"]),
+        measures: PROGRAMS,
+    },
+    Source {
+        name: "memory",
+        make: Make::Cops(&["bench", "memory", "--smp", "1", "--json", "docs/results/memory.json"]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "scale",
+        make: Make::Cops(&["bench", "scale", "--icount", "--json", "docs/results/scale.json"]),
+        measures: SYSTEM,
+    },
     Source { name: "executor", make: Make::Cops(&["bench", "executor"]), measures: EXECUTOR },
     Source {
         name: "two-classes",

@@ -124,7 +124,11 @@ fn chain(section: &mut Section, material: &Material, literal: &str, lengths: &[O
         section.missing.push((name.to_owned(), command));
     }
     for &bytes in lengths {
-        let suffix = bytes.map_or_else(String::new, |bytes| format!(", {bytes} bytes"));
+        let suffix = match bytes {
+            None => String::new(),
+            Some(1) => ", 1 byte".to_owned(),
+            Some(bytes) => format!(", {bytes} bytes"),
+        };
         let theirs = ["thread", "coroutine"].map(|model| paper(material, name, bytes, model));
         let tasks = || Axis::new("tasks", Scale::Linear);
         let mut drawn = vec![Plot {
@@ -141,6 +145,7 @@ fn chain(section: &mut Section, material: &Material, literal: &str, lengths: &[O
             let ours = Ours { file, bytes };
             draw(&mut drawn, &mut ratios, &ours, literal, &suffix);
             judge(section, &ours, &suffix);
+            opponents(section, &ours, literal, &suffix);
         }
         drawn.push(Plot {
             title: format!("Coroutines, as a part of what threads take{suffix}"),
@@ -234,6 +239,26 @@ fn judge(section: &mut Section, ours: &Ours<'_>, suffix: &str) {
             ),
         ));
     }
+}
+
+/// How much of the distance to the paper's threads is due to sleeping instead of yielding, and how
+/// much to coroutines.
+fn opponents(section: &mut Section, ours: &Ours<'_>, literal: &str, suffix: &str) {
+    let of = |model: &str| ours.points("cops", "literal", model);
+    let last = |points: Vec<(f64, f64)>| points.last().copied();
+    let (Some((tasks, yielding)), Some((_, thread)), Some((_, coroutine))) =
+        (last(of(literal)), last(of("thread")), last(of("coroutine")))
+    else {
+        return;
+    };
+    section.found.push(format!(
+        "With {tasks:.0} tasks{suffix}, the paper's threads (<code>{literal}</code>) take {:.0} times \
+         what coroutines take: threads that sleep are {:.1} times better than those, and coroutines \
+         {:.1} times better than threads that sleep.",
+        yielding / coroutine,
+        yielding / thread,
+        thread / coroutine
+    ));
 }
 
 fn key_points(theirs: &[Vec<(f64, f64)>; 2], ours: &Ours<'_>, literal: &str) -> String {

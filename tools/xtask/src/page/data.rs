@@ -48,6 +48,13 @@ impl Row {
         }
     }
 
+    /// A list of pairs of numbers; empty if it is missing.
+    pub fn pairs(&self, path: &str) -> Vec<(f64, f64)> {
+        let pairs = self.get(path).and_then(Value::as_array).into_iter().flatten();
+        let pair = |pair: &Value| Some((pair.get(0)?.as_f64()?, pair.get(1)?.as_f64()?));
+        pairs.filter_map(pair).collect()
+    }
+
     /// Names and values of all columns, those of nested objects with dots.
     fn columns(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
@@ -57,6 +64,8 @@ impl Row {
                     let inner = Self(inner.clone()).columns().into_iter();
                     found.extend(inner.map(|(inner, value)| (format!("{name}.{inner}"), value)));
                 }
+                // Distributions, which the page draws.
+                Value::Array(_) => {}
                 _ => found.push((name.clone(), self.shown(name))),
             }
         }
@@ -86,6 +95,11 @@ impl File {
             of("commit"),
             super::html::escape(&of("qemu")),
         )
+    }
+
+    /// The scheduler that was booted in place of the built one; empty if none was.
+    pub fn scheduler(&self) -> &str {
+        self.config.text("scheduler")
     }
 
     /// Whether time is counted instructions.

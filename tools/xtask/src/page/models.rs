@@ -6,8 +6,8 @@ use super::plot::{Axis, Plot, Scale, short};
 use super::section::{Section, counted, judged, lines, plots};
 
 /// What a group of rows has in common: everything but the model and the number of connections.
-const SETTING: [&str; 7] =
-    ["matrix", "loop", "pause_ms", "period_ms", "vcpus", "harts", "scheduler"];
+const SETTING: [&str; 8] =
+    ["matrix", "loop", "pause_ms", "period_ms", "vcpus", "harts", "scheduler", "clock_shift"];
 
 pub fn section(material: &Material) -> Section {
     let mut section = Section {

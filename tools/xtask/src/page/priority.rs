@@ -2,8 +2,7 @@
 
 use super::data::{File, Material, Row};
 use super::html::table;
-use super::models::groups;
-use super::plot::{Axis, Plot, Scale, short};
+use super::plot::{Axis, Plot, Scale, Series, short};
 use super::section::{Section, judged, lines, plots};
 
 /// The part of an urgent class's unloaded p99 that its p99 under overload may be.
@@ -56,6 +55,14 @@ pub fn section(material: &Material) -> Section {
             "bench priority --json docs/results/priority-classes.json".into(),
         ));
     }
+    if files.iter().all(|file| file.scheduler().is_empty()) {
+        section.missing.push((
+            "priority-classes-fifo".into(),
+            "bench priority --icount --scheduler target/guest-image/cops-vdso-fifo.so --json \
+             docs/results/priority-classes-fifo.json"
+                .into(),
+        ));
+    }
     for file in files {
         ours(&mut section, file);
         section.uses(file);
@@ -97,101 +104,166 @@ fn figure_7(material: &Material) -> String {
     table(&heading, &rows.collect::<Vec<_>>())
 }
 
-/// As [`groups`], without the number of virtual CPUs, which distinguishes lines.
+/// The loads that are shown and judged, and what they are. The others are what these refer to.
+const LOADS: [(&str, &str); 2] =
+    [("overload", "twice the capacity"), ("papers", "the papers' client")];
+
+/// What a group of rows has in common: everything but the class and the number of virtual CPUs.
+const SETTING: [&str; 5] = ["model", "connections", "classes", "matrix", "load"];
+
+/// The rows of classes, in groups with the same setting, with its description.
 fn settings(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
-    let mut merged: Vec<(String, Vec<&Row>)> = Vec::new();
-    for (name, rows) in groups(rows) {
-        let words = name.split(", ").filter(|word| !word.starts_with("vcpus"));
-        for row in rows {
-            let more = ["model", "connections", "classes", "load"].map(|name| {
-                let value = row.shown(name);
-                if value.is_empty() { value } else { format!("{name} {value}") }
-            });
-            let more = more.into_iter().filter(|word| !word.is_empty());
-            let name = words.clone().map(str::to_owned).chain(more).collect::<Vec<_>>().join(", ");
-            match merged.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, group)) => group.push(row),
-                None => merged.push((name, vec![row])),
-            }
+    let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
+    for row in rows.iter().filter(|row| row.number("class").is_some()) {
+        let load = row.text("load");
+        let Some((_, load)) = LOADS.iter().find(|(name, _)| load.is_empty() || *name == load)
+        else {
+            continue;
+        };
+        let words = SETTING.iter().filter_map(|name| match row.shown(name) {
+            value if value.is_empty() => None,
+            _ if *name == "load" => Some((*load).to_owned()),
+            value => Some(format!("{name} {value}")),
+        });
+        let name = words.collect::<Vec<_>>().join(", ");
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, group)) => group.push(row),
+            None => groups.push((name, vec![row])),
         }
     }
-    merged
+    groups
 }
 
 fn ours(section: &mut Section, file: &File) {
     let clock = if file.is_counted() { "counted" } else { "wall clock" };
+    let clock = match file.scheduler() {
+        "" => clock.to_owned(),
+        scheduler => format!("{clock}, scheduler {scheduler}"),
+    };
     for (name, rows) in settings(&file.rows) {
-        let with_class: Vec<&Row> =
-            rows.into_iter().filter(|row| row.number("class").is_some()).collect();
-        if with_class.is_empty() {
-            continue;
-        }
         let millis = |path: &'static str| move |row: &Row| Some(row.number(path)? / 1e3);
         let title = format!("COPS, {name}, {clock}");
-        section.body += &plots(&[
+        let mut drawn = vec![
             graph(
                 format!("{title}: answers"),
-                &with_class,
+                &rows,
                 &|row| row.number("received"),
                 "answers",
                 Scale::Linear,
             ),
             graph(
                 format!("{title}: mean latency"),
-                &with_class,
+                &rows,
                 &millis("latency_us.mean"),
                 "ms",
                 Scale::Log(10),
             ),
             graph(
                 format!("{title}: latency, p99"),
-                &with_class,
+                &rows,
                 &millis("latency_us.p99"),
                 "ms",
                 Scale::Log(10),
             ),
-        ]);
+        ];
+        for vcpus in numbers_of_cpus(&rows) {
+            let of_it: Vec<&Row> =
+                rows.iter().copied().filter(|row| row.is("vcpus", &vcpus)).collect();
+            drawn.extend(distribution(&format!("{title}, {vcpus} virtual CPUs"), &of_it));
+        }
+        section.body += &plots(&drawn);
         // The control group is not to be ordered.
-        if !name.contains("scheduler") {
-            judge(section, &format!("{name}, {clock}"), &with_class);
+        if file.scheduler().is_empty() {
+            judge(section, &format!("{name}, {clock}"), &file.rows, &rows);
         }
     }
 }
 
-fn judge(section: &mut Section, name: &str, rows: &[&Row]) {
+fn numbers_of_cpus(rows: &[&Row]) -> Vec<String> {
     let mut cpus: Vec<String> = rows.iter().map(|row| row.shown("vcpus")).collect();
     cpus.sort();
     cpus.dedup();
-    for vcpus in cpus {
+    cpus
+}
+
+/// What part of the answers of each class had at most a latency; `None` without distributions.
+fn distribution(title: &str, rows: &[&Row]) -> Option<Plot> {
+    let series = rows.iter().enumerate().filter_map(|(index, row)| {
+        let buckets = row.pairs("distribution_us");
+        let all: f64 = buckets.iter().map(|(_, count)| count).sum();
+        if all <= 0.0 {
+            return None;
+        }
+        let mut sum = 0.0;
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        for (latency, count) in buckets {
+            sum += count;
+            // A point for each two hundredth, so that the page stays small.
+            let is_new = points.last().is_none_or(|(_, part)| sum / all - part >= 0.005);
+            if is_new || sum >= all {
+                points.push((latency / 1e3, sum / all));
+            }
+        }
+        let name = format!("class {}", row.shown("class"));
+        Some(Series { name, colour: index % 8, is_dashed: false, points })
+    });
+    let series: Vec<Series> = series.collect();
+    (!series.is_empty()).then(|| Plot {
+        title: format!("{title}: distribution of latencies"),
+        x: Axis::new("ms", Scale::Log(10)),
+        y: Axis::new("part of the answers", Scale::Linear),
+        series,
+    })
+}
+
+/// The p99 of the most urgent class under the load of `row`, and without load.
+fn of_most_urgent(all: &[Row], rows: &[&Row], vcpus: &str) -> Option<(f64, f64)> {
+    let first = rows.iter().find(|row| row.is("vcpus", vcpus) && row.is("class", "0"))?;
+    let same = ["vcpus", "connections", "classes", "class", "matrix"];
+    let unloaded = all.iter().find(|row| {
+        row.is("load", "unloaded") && same.iter().all(|name| row.shown(name) == first.shown(name))
+    });
+    let p99 = |row: &Row| row.number("latency_us.p99");
+    Some((p99(first)?, p99(unloaded?)?))
+}
+
+fn judge(section: &mut Section, name: &str, all: &[Row], rows: &[&Row]) {
+    let mut ratios = Vec::new();
+    for vcpus in numbers_of_cpus(rows) {
         let mut classes: Vec<&&Row> = rows.iter().filter(|row| row.is("vcpus", &vcpus)).collect();
         classes.sort_by(|one, two| {
             let class = |row: &Row| row.number("class").unwrap_or(0.0);
             class(one).total_cmp(&class(two))
         });
-        let latencies: Vec<f64> =
-            classes.iter().filter_map(|row| row.number("latency_us.mean")).collect();
+        // A class without answers has no latency.
+        let answered = |row: &&&&Row| row.number("received").is_none_or(|received| received > 0.0);
+        let latencies: Vec<f64> = classes
+            .iter()
+            .filter(answered)
+            .filter_map(|row| row.number("latency_us.mean"))
+            .collect();
         let is_ordered = latencies.windows(2).all(|pair| pair[0] <= pair[1] * 1.05);
         let (Some(first), Some(last)) = (latencies.first(), latencies.last()) else { continue };
         section.found.push(judged(
             is_ordered,
             &format!(
-                "{name}, {vcpus} virtual CPUs: mean latencies are in the order of the classes, from \
-                 {} ms to {} ms.",
+                "{name}, {vcpus} virtual CPUs: mean latencies are in the order of the classes (5% \
+                 aside), from {} ms to {} ms.",
                 short(first / 1e3),
                 short(last / 1e3)
             ),
         ));
-        let unloaded = classes.first().and_then(|row| row.number("unloaded_p99_us"));
-        let loaded = classes.first().and_then(|row| row.number("latency_us.p99"));
-        if let Some((unloaded, loaded)) = unloaded.zip(loaded) {
-            section.found.push(judged(
-                loaded <= unloaded * GOAL,
-                &format!(
-                    "{name}, {vcpus} virtual CPUs: the most urgent class's p99 is {:.2} times its \
-                     unloaded p99.",
-                    loaded / unloaded
-                ),
-            ));
+        if let Some((loaded, unloaded)) = of_most_urgent(all, rows, &vcpus) {
+            ratios.push((vcpus, loaded / unloaded));
         }
+    }
+    for (vcpus, ratio) in &ratios {
+        section.found.push(judged(
+            *ratio <= GOAL,
+            &format!(
+                "{name}, {vcpus} virtual CPUs: the most urgent class's p99 is {ratio:.2} times its \
+                 unloaded p99."
+            ),
+        ));
     }
 }

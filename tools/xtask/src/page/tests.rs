@@ -60,14 +60,20 @@ fn model_rows() -> Value {
 }
 
 fn class_rows() -> Value {
-    let row = |class: u32, mean: f64| {
+    let row = |load: &str, class: u32, mean: f64| {
         json!({
             "model": "kcuc", "class": class, "connections": 64, "matrix": 15, "vcpus": 1,
-            "received": 100 - class, "unloaded_p99_us": 100.0,
+            "received": 100 - class, "load": load, "classes": 3,
             "latency_us": {"mean": mean, "p99": mean * 1.2},
+            "distribution_us": [[mean / 2.0, 30], [mean, 60], [mean * 1.2, 10]],
         })
     };
-    json!([row(0, 100.0), row(1, 300.0), row(2, 200.0)])
+    json!([
+        row("unloaded", 0, 90.0),
+        row("overload", 0, 100.0),
+        row("overload", 1, 300.0),
+        row("overload", 2, 200.0),
+    ])
 }
 
 fn full() -> Material {
@@ -99,7 +105,7 @@ fn full() -> Material {
 #[test]
 fn every_experiment_has_its_section_plots_and_origin() {
     let page = make_of(&full());
-    assert_eq!(page.missing, [""; 0]);
+    assert_eq!(page.missing, ["priority-classes-fifo"]);
     for id in ["ring", "pipe", "models", "priority", "memory", "switch", "scale", "data"] {
         assert!(page.html.contains(&format!("<section id=\"{id}\">")), "{id}");
     }
@@ -153,9 +159,10 @@ fn claims_are_judged_by_the_data() {
     assert!(met("KCUC holds 4100 connections."));
     assert!(html.contains("KCUC's mean latency is the lowest, or within 5% of it, at 1 of 2"));
     assert!(html.contains("KCUC's throughput is up to 6.00 times that of ktut-retry (at 64"));
-    assert!(unmet(
-        "matrix 15, model kcuc, connections 64, counted, 1 virtual CPUs: mean latencies"
-    ));
+    let setting = "model kcuc, connections 64, classes 3, matrix 15, twice the capacity, counted";
+    assert!(unmet(&format!("{setting}, 1 virtual CPUs: mean latencies")));
+    assert!(met(&format!("{setting}, 1 virtual CPUs: the most urgent class's p99 is 1.11 times")));
+    assert!(html.contains("distribution of latencies"));
     assert!(met("A request takes 8000 instructions with 10 connections, and 8100 with 10000."));
 }
 
@@ -170,7 +177,16 @@ fn the_papers_values_are_shown() {
 #[test]
 fn missing_data_are_named() {
     let page = make_of(&Material { papers: papers(), files: Vec::new() });
-    let names = ["ring", "pipe", "models", "priority-classes", "memory", "switch", "scale"];
+    let names = [
+        "ring",
+        "pipe",
+        "models",
+        "priority-classes",
+        "priority-classes-fifo",
+        "memory",
+        "switch",
+        "scale",
+    ];
     assert_eq!(page.missing, names);
     for name in names {
         assert!(page.html.contains(&format!("docs/results/{name}.json")), "{name}");

@@ -48,30 +48,36 @@ pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> O
     Ok(vec![row])
 }
 
-struct Session {
-    server: Server,
-    client: Client,
-    port: u16,
-    connections: u32,
-    scratch: Scratch,
+/// A server, and a client that loads it.
+pub(super) struct Session {
+    pub server: Server,
+    pub client: Client,
+    pub port: u16,
+    /// Those that the client opens.
+    pub connections: u32,
+    pub scratch: Scratch,
 }
 
 type Row = Map<String, serde_json::Value>;
 
 impl Session {
-    /// Throughput and latency by the wall clock; the client prints the table.
+    /// Throughput, latency and entries into the kernel by the wall clock.
     fn time(&mut self, seconds: u32) -> Outcome<Row> {
+        let mut row = self.time_only(seconds)?;
+        // Measured separately, over so many requests that other activity has no influence.
+        row.extend(self.entries()?);
+        Ok(row)
+    }
+
+    /// Throughput and latency by the wall clock; the client prints the table.
+    pub(super) fn time_only(&mut self, seconds: u32) -> Outcome<Row> {
         let load = self.load(Pace::Closed, seconds, 1);
         let json = self.scratch.file("closed.json");
         let mut command = self.client.load(self.port, &load, &json);
         service::drive(&mut self.server, &mut command)?;
         let document = service::read_result(&json)?;
         let row = document.get("rows").and_then(|rows| rows.get(0)).and_then(|row| row.as_object());
-        let mut row =
-            row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))?;
-        // Measured separately, over so many requests that other activity has no influence.
-        row.extend(self.entries()?);
-        Ok(row)
+        row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))
     }
 
     /// Entries into the kernel and interrupts per request, in a run with [`MANY`] requests per
@@ -120,7 +126,7 @@ impl Session {
 
     /// One run with this many requests per connection. Returns the total number of requests, and of
     /// instructions.
-    fn counted(&mut self, requests: u32) -> Outcome<(u64, u64)> {
+    pub(super) fn counted(&mut self, requests: u32) -> Outcome<(u64, u64)> {
         let before = self.server.statistics()?;
         let load = self.load(Pace::Counted { requests }, LIMIT_SECONDS, 0);
         let mut command = self.client.load(self.port, &load, &self.scratch.file("counted.json"));

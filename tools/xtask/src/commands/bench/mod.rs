@@ -2,6 +2,7 @@
 //! "config", "rows"}`.
 
 mod closed;
+mod connections;
 mod costs;
 mod cpio;
 mod disk;
@@ -47,6 +48,9 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     let is_of_one_hart = matches!(options.name, Measurement::Pipe | Measurement::Ring);
     if counts || is_of_one_hart {
         options.machine.smp = 1;
+    }
+    if is_of_one_hart {
+        options.machine.mem = papers::MEMORY.to_owned();
     }
     let prepared = Prepared::new(workspace, Progress::Lines)?
         .with_scheduler(workspace, options.scheduler.as_deref())?;
@@ -105,6 +109,8 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             report = Some(text);
             ("portions", rows)
         }
+        Measurement::Memory => ("memory", connections::memory(&prepared, &options)?),
+        Measurement::Scale => ("scale", connections::scale(workspace, &prepared, &options)?),
         Measurement::Switch => {
             let measured = switch::measure(workspace, &prepared, &options)?;
             linux = measured.linux;

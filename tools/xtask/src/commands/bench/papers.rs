@@ -54,7 +54,7 @@ const REPEATS: u32 = 5;
 /// Time limit of a boot; not a criterion.
 const LIMIT: Duration = Duration::from_secs(1800);
 /// 4,000 threads of Linux take most of half a gigabyte.
-const MEMORY: &str = "1G";
+pub const MEMORY: &str = "1G";
 
 /// What was measured.
 pub struct Measured {
@@ -82,14 +82,14 @@ pub fn measure(
     options: &Bench,
     experiment: &Experiment,
 ) -> Outcome<Measured> {
-    let machine = Machine { mem: MEMORY.into(), ..options.machine.clone() };
+    let machine = &options.machine;
     let counts = counts(options.quick);
     let mut rows = Rows::new();
     let mut step = Step::begin(Progress::Lines, format!("{} on COPS", experiment.name));
     for &bytes in experiment.bytes {
         for &count in &counts {
             step.detail(&format!("{count} tasks, {bytes} bytes"));
-            let samples = on_cops(prepared, options, &machine, experiment, count, bytes)?;
+            let samples = on_cops(prepared, options, machine, experiment, count, bytes)?;
             rows.extend(summarise(&samples, "cops", options.icount));
             keep(workspace, experiment, &rows)?;
         }
@@ -103,7 +103,7 @@ pub fn measure(
         }
     };
     if let Some(kernel) = &kernel {
-        let samples = on_linux(workspace, prepared, options, &machine, experiment, kernel)?;
+        let samples = on_linux(workspace, prepared, options, machine, experiment, kernel)?;
         rows.extend(summarise(&samples, "linux", options.icount));
         keep(workspace, experiment, &rows)?;
     }
