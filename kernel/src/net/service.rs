@@ -85,13 +85,12 @@ pub fn statistics() -> cops_net::Statistics {
 #[inline(never)]
 pub fn start() {
     let ethernet = addressing(device_tree::facts().boot_arguments);
-    // A connection takes about ten kilobytes: connections use at most half of the memory, whatever
-    // arrives.
-    let maximum_connections =
-        (frames::statistics().free / 2 * frames::FRAME_BYTES / 10_240).clamp(64, 65_536);
+    // Connections and their buffers use at most half of the memory, whatever arrives.
+    let maximum_connection_bytes = frames::statistics().free / 2 * frames::FRAME_BYTES;
     let configuration = Configuration {
         ethernet,
-        maximum_connections,
+        maximum_connections: 65_536,
+        maximum_connection_bytes,
         random_seeds: RandomSeeds {
             ports: random::next(),
             loopback: random::next(),
