@@ -113,6 +113,7 @@ impl BufferSlot {
             + Endpoint::socket_bytes()
     }
 
+    #[cold]
     pub(crate) fn take(shared: &Arc<Shared>) -> Result<BufferSlot, OutOfMemory> {
         let limit = shared.configuration.maximum_connection_bytes;
         let charged = charge(&shared.charged_bytes, Self::bytes(shared), limit);

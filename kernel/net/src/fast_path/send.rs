@@ -157,7 +157,7 @@ impl LinkCore {
     }
 
     /// Sets the timer of a connection on the fast path.
-    #[inline]
+    #[inline(always)]
     pub(super) fn rearm_fast(
         timers: &mut TimerQueue,
         endpoint: &Arc<Endpoint>,
