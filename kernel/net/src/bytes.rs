@@ -62,6 +62,7 @@ impl ByteQueue {
     ///
     /// # Errors
     /// [`OutOfMemory`]; the queue is as it was.
+    #[inline]
     pub(crate) fn try_append(&mut self, bytes: &[u8]) -> Result<(), OutOfMemory> {
         self.room(bytes.len())?.copy_from_slice(bytes);
         self.end += bytes.len();

@@ -43,9 +43,13 @@ pub struct Configuration {
     pub datagram_buffer_bytes: usize,
     /// Maximum number of datagrams in each of those buffers.
     pub datagram_queue_length: usize,
-    /// Maximum number of TCP connections with buffers, in any state. Beyond it, a SYN is dropped
-    /// and `connect` fails.
+    /// Maximum number of TCP connections in any state. Beyond it, a SYN is dropped and `connect`
+    /// fails.
     pub maximum_connections: usize,
+    /// Maximum number of bytes that all TCP connections and their buffers have together. Beyond it,
+    /// the same happens, and a connection that has given up its buffers does not get new ones: what
+    /// arrives for it is dropped, as if it were lost.
+    pub maximum_connection_bytes: usize,
     /// Maximum number of TIME-WAIT records (without buffers, about 100 bytes each). Beyond it, the
     /// oldest is removed.
     pub maximum_time_wait: usize,
@@ -72,6 +76,7 @@ impl Default for Configuration {
             datagram_buffer_bytes: DATAGRAM_BYTES_MAX,
             datagram_queue_length: 32,
             maximum_connections: 16384,
+            maximum_connection_bytes: 256 << 20,
             maximum_time_wait: 4096,
             connect_timeout_microseconds: 75 * SECOND,
             handshake_timeout_microseconds: 30 * SECOND,

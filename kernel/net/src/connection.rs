@@ -14,6 +14,7 @@ use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
 use crate::error::Error;
 use crate::opening::Claim;
 use crate::readiness::Readiness;
+use crate::shared::{BufferSlot, Shared};
 use crate::stack::Stack;
 use crate::stream::{Owner, Stream};
 
@@ -170,7 +171,7 @@ impl Connection {
     fn send(&self, waker: Option<&Waker>, data: &[u8]) -> Result<usize, Error> {
         let mut state = self.endpoint.state.lock();
         let sent = if state.fast.is_some() {
-            fast_send(&mut state, waker, data.len(), |buffer| {
+            fast_send(&self.stack.shared, &mut state, waker, data.len(), |buffer| {
                 buffer.copy_from_slice(&data[..buffer.len()]);
                 (buffer.len(), ())
             })?
@@ -194,7 +195,7 @@ impl Connection {
     ) -> Result<R, Error> {
         let mut state = self.endpoint.state.lock();
         let (sent, result) = if state.fast.is_some() {
-            fast_send(&mut state, waker, length, fill)?
+            fast_send(&self.stack.shared, &mut state, waker, length, fill)?
         } else {
             let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
             stream.check_sendable(socket, waker)?;
@@ -468,12 +469,14 @@ impl Connection {
 
 /// Queues bytes of a connection on the fast path.
 fn fast_send<R>(
+    shared: &Arc<Shared>,
     state: &mut EndpointState,
     waker: Option<&Waker>,
     length: usize,
     fill: impl FnOnce(&mut [u8]) -> (usize, R),
 ) -> Result<(usize, R), Error> {
-    let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state else {
+    let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), buffers, .. } = state
+    else {
         return Err(Error::NotConnected);
     };
     if fast.room() == 0 {
@@ -481,6 +484,9 @@ fn fast_send<R>(
             stream.senders.register(waker);
         }
         return Err(Error::WouldBlock);
+    }
+    if buffers.is_none() {
+        *buffers = Some(BufferSlot::take(shared)?);
     }
     Ok(fast.write(length, fill)?)
 }

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::fast_path::FastPath;
 use crate::frame::FlowKey;
 use crate::path::Path;
-use crate::shared::{ConnectionSlot, Shared};
+use crate::shared::{BufferSlot, ConnectionSlot, Shared};
 use crate::stream::{Owner, Stream};
 use crate::timers::Armed;
 use crate::wakers::WakerSet;
@@ -57,6 +57,9 @@ pub(crate) struct EndpointState {
     pub(crate) handle: Option<SocketHandle>,
     /// What is added to the socket's sequence numbers to get the connection's (see `fast_path`).
     pub(crate) shift: u32,
+    /// Permission for the socket of a TCP connection, or for its queues on the fast path. There is
+    /// none while it has neither.
+    pub(crate) buffers: Option<BufferSlot>,
     /// The state of a connection on the fast path.
     pub(crate) fast: Option<FastPath>,
     /// Its entry in the interface's timer queue.
@@ -122,6 +125,18 @@ impl EndpointState {
         }
     }
 
+    /// Makes sure that the connection may have buffers.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    #[inline]
+    pub(crate) fn claim_buffers(&mut self, shared: &Arc<Shared>) -> Result<(), OutOfMemory> {
+        if self.buffers.is_none() {
+            self.buffers = Some(BufferSlot::take(shared)?);
+        }
+        Ok(())
+    }
+
     /// Frees the socket and its buffers.
     pub(crate) fn free_socket(&mut self) {
         self.sockets = SocketSet::new(List::new().into_vec());
@@ -162,9 +177,10 @@ impl Endpoint {
         now: u64,
     ) -> Result<Arc<Endpoint>, Error> {
         let slot = ConnectionSlot::take(shared)?;
+        let buffers = Some(BufferSlot::take(shared)?);
         let socket = Self::stream_socket(shared, link)?;
         let stream = Stream::new(key, owner, slot, now);
-        Self::assemble(shared, link, socket, Protocol::Stream(stream))
+        Self::assemble(shared, link, socket, Protocol::Stream(stream), buffers)
     }
 
     /// Creates a closed TCP socket.
@@ -222,7 +238,7 @@ impl Endpoint {
             ))
         };
         let socket = udp::Socket::new(packets()?, packets()?);
-        Self::assemble(shared, link, socket, Protocol::Datagram(Datagram::default()))
+        Self::assemble(shared, link, socket, Protocol::Datagram(Datagram::default()), None)
     }
 
     /// Creates the DHCP client.
@@ -230,7 +246,7 @@ impl Endpoint {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub(crate) fn dhcp(shared: &Arc<Shared>) -> Result<Arc<Endpoint>, Error> {
-        Self::assemble(shared, LinkKind::Ethernet, dhcpv4::Socket::new(), Protocol::Dhcp)
+        Self::assemble(shared, LinkKind::Ethernet, dhcpv4::Socket::new(), Protocol::Dhcp, None)
     }
 
     fn assemble<S: AnySocket<'static>>(
@@ -238,6 +254,7 @@ impl Endpoint {
         link: LinkKind,
         socket: S,
         protocol: Protocol,
+        buffers: Option<BufferSlot>,
     ) -> Result<Arc<Endpoint>, Error> {
         let (sockets, handle) = Self::socket_set(socket)?;
         let (armed, neighbour_room) = (Armed::try_new()?, Some(Spare::try_new()?));
@@ -250,6 +267,7 @@ impl Endpoint {
                 sockets,
                 handle: Some(handle),
                 shift: 0,
+                buffers,
                 fast: None,
                 armed,
                 awaiting_neighbour: false,

@@ -60,8 +60,8 @@ impl LinkCore {
         }
     }
 
-    /// Processes the expected segment of a connection on the fast path. Returns `false` if the frame
-    /// is anything else, and then has done nothing.
+    /// Processes the expected segment of a connection on the fast path. Returns `false` if the
+    /// frame is anything else, and then has done nothing.
     fn receive_expected(&mut self, shared: &Arc<Shared>, frame: &[u8]) -> bool {
         let Some(plain) = Plain::new(frame, self.hardware) else { return false };
         let words = plain.words();

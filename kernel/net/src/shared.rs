@@ -10,6 +10,7 @@ use spin::Mutex;
 use crate::backlog::ClosedListeners;
 use crate::configuration::{Configuration, Lease};
 use crate::device::Clock;
+use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::registry::Registry;
 use crate::statistics::Counters;
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     /// Source of endpoint numbers.
     next_number: AtomicU64,
     connections: AtomicUsize,
+    /// Bytes charged for connections and their buffers.
+    charged_bytes: AtomicUsize,
 }
 
 /// The current IPv4 configuration, and the coroutines that wait for one.
@@ -51,6 +54,7 @@ impl Shared {
             closed_listeners: ClosedListeners::default(),
             next_number: AtomicU64::new(1),
             connections: AtomicUsize::new(0),
+            charged_bytes: AtomicUsize::new(0),
         })
     }
 
@@ -59,19 +63,31 @@ impl Shared {
     }
 }
 
-/// Permission to have the buffers of one TCP connection. Dropped together with the buffers, so the
-/// counter of connections always matches their memory.
+/// What a TCP connection costs without a socket and buffers: the endpoint, and what its owner needs
+/// for it.
+const CONNECTION_BYTES: usize = 2560;
+
+/// Adds to a counter as long as it stays within `limit`. Returns whether it did.
+fn charge(counter: &AtomicUsize, amount: usize, limit: usize) -> bool {
+    let add = |now: usize| now.checked_add(amount).filter(|&sum| sum <= limit);
+    counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+}
+
+/// Permission to have one TCP connection. Dropped together with the connection, so the counters
+/// always match the memory.
 pub(crate) struct ConnectionSlot(Arc<Shared>);
 
 impl ConnectionSlot {
     pub(crate) fn take(shared: &Arc<Shared>) -> Result<ConnectionSlot, Error> {
-        let maximum = shared.configuration.maximum_connections;
-        shared
-            .connections
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
-                (now < maximum).then_some(now + 1)
-            })
-            .map_err(|_| Error::TooManyConnections)?;
+        let configuration = &shared.configuration;
+        if !charge(&shared.connections, 1, configuration.maximum_connections) {
+            return Err(Error::TooManyConnections);
+        }
+        let limit = configuration.maximum_connection_bytes;
+        if !charge(&shared.charged_bytes, CONNECTION_BYTES, limit) {
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::TooManyConnections);
+        }
         shared.counters.connections_now.add(1);
         shared.counters.connections_opened.add(1);
         Ok(ConnectionSlot(shared.clone()))
@@ -81,7 +97,33 @@ impl ConnectionSlot {
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.charged_bytes.fetch_sub(CONNECTION_BYTES, Ordering::Relaxed);
         self.0.counters.connections_now.subtract(1);
+    }
+}
+
+/// Permission to have the socket or the queues of one TCP connection. Dropped when they are freed.
+pub(crate) struct BufferSlot(Arc<Shared>);
+
+impl BufferSlot {
+    fn bytes(shared: &Shared) -> usize {
+        let configuration = &shared.configuration;
+        configuration.receive_buffer_bytes
+            + configuration.transmit_buffer_bytes
+            + Endpoint::socket_bytes()
+    }
+
+    #[cold]
+    pub(crate) fn take(shared: &Arc<Shared>) -> Result<BufferSlot, OutOfMemory> {
+        let limit = shared.configuration.maximum_connection_bytes;
+        let charged = charge(&shared.charged_bytes, Self::bytes(shared), limit);
+        charged.then(|| BufferSlot(shared.clone())).ok_or(OutOfMemory)
+    }
+}
+
+impl Drop for BufferSlot {
+    fn drop(&mut self) {
+        self.0.charged_bytes.fetch_sub(Self::bytes(&self.0), Ordering::Relaxed);
     }
 }
 

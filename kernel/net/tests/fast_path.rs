@@ -308,3 +308,42 @@ proptest! {
         over_a_bad_cable(faults, &sizes);
     }
 }
+
+/// A host with memory for many idle connections and for the buffers of two.
+#[test]
+fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() {
+    let a = static_configuration(&[ADDRESS_A], 11);
+    let mut b = static_configuration(&[ADDRESS_B], 22);
+    b.maximum_connection_bytes = 5 * 2560 + 2 * 9500;
+    let mut world = World::from(a, b);
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    let mut pairs = Vec::new();
+    for _ in 0..4 {
+        pairs.push(world.pair(&listener));
+        world.run_for(3 * SECOND);
+    }
+    // Two connections with something unread have the buffers.
+    for (client, server) in &pairs[..2] {
+        client.try_send(b"unread").unwrap();
+        assert!(world.run_until(5 * SECOND, |_| server.unread_bytes() == 6));
+    }
+    let (client, server) = &pairs[2];
+    client.try_send(b"later").unwrap();
+    world.run_for(2 * SECOND);
+    assert_eq!(server.try_receive(&mut [0; 9]), Err(Error::WouldBlock));
+    assert_eq!(server.try_send(b"no"), Err(Error::OutOfMemory));
+    assert_eq!(server.shutdown(Shutdown::Write), Err(Error::OutOfMemory));
+    assert!(world.b.stack.statistics().dropped_no_room > 0);
+    // A connection that is closed does not wait for memory.
+    let (client, server) = pairs.pop().unwrap();
+    drop(server);
+    world.run_for(SECOND);
+    assert_eq!(client.take_error(), Some(Error::ConnectionReset));
+    // When the others have read, their buffers are freed, and what was lost arrives.
+    for (_, server) in &pairs[..2] {
+        assert_eq!(server.try_receive(&mut [0; 9]), Ok(6));
+    }
+    let server = &pairs[2].1;
+    assert!(world.run_until(120 * SECOND, |_| server.try_receive(&mut [0; 9]) == Ok(5)));
+    assert!(carry(&mut world, &pairs[2].1, &pairs[2].0, &message(1, 3000)));
+}

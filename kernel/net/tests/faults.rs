@@ -287,7 +287,7 @@ fn a_device_that_becomes_free_just_before_the_mark_is_set_is_noticed() {
 
 /// Exchanges during which smoltcp forgets data in flight: the window closed and opened again.
 #[test]
-fn a_connection_that_smoltcp_has_forgotten_goes_on() {
+fn a_connection_that_smoltcp_has_forgotten_continues() {
     let mut stalls = 0;
     for seed in [48, 141, 232, 313] {
         let mut world = World::with(|configuration| configuration.fast_path = false);

@@ -86,15 +86,14 @@ pub fn statistics() -> cops_net::Statistics {
 pub fn start() {
     let ethernet = addressing(device_tree::facts().boot_arguments);
     let buffer_bytes = tcp_buffer_bytes();
-    // A connection takes its buffers and two kilobytes: connections use at most half of the memory,
-    // whatever arrives, unless the boot argument says otherwise.
-    let connection_bytes = 2 * buffer_bytes + 2048;
-    let maximum_connections = boot_number("tcp-connections")
-        .unwrap_or(frames::statistics().free / 2 * frames::FRAME_BYTES / connection_bytes)
-        .clamp(64, 65_536);
+    // Connections and their buffers use at most half of the memory, whatever arrives, unless the
+    // boot argument says how many connections there may be.
+    let given = boot_number("tcp-connections");
+    let half_bytes = frames::statistics().free / 2 * frames::FRAME_BYTES;
     let configuration = Configuration {
         ethernet,
-        maximum_connections,
+        maximum_connections: given.unwrap_or(65_536).clamp(64, 65_536),
+        maximum_connection_bytes: if given.is_some() { usize::MAX } else { half_bytes },
         receive_buffer_bytes: buffer_bytes,
         transmit_buffer_bytes: buffer_bytes,
         random_seeds: RandomSeeds {

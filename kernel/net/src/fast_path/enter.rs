@@ -232,9 +232,16 @@ impl LinkCore {
         state.fast = Some(fast);
         state.free_socket();
         if let EndpointState {
-            fast: Some(fast), protocol: Protocol::Stream(stream), armed, ..
+            fast: Some(fast),
+            protocol: Protocol::Stream(stream),
+            armed,
+            buffers,
+            ..
         } = state
         {
+            if !fast.received.has_memory() {
+                *buffers = None;
+            }
             Self::rearm_fast(&mut self.timers, endpoint, fast, stream, armed, now);
         }
         true

@@ -101,6 +101,7 @@ impl LinkCore {
         if state.fast.is_none() {
             return Ok(());
         }
+        state.claim_buffers(shared)?;
         let (mut sockets, handle) =
             Endpoint::socket_set(Endpoint::stream_socket(shared, endpoint.link)?)?;
         let EndpointState { fast, protocol: Protocol::Stream(stream), .. } = state else {

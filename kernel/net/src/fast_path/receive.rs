@@ -40,6 +40,7 @@ impl LinkCore {
         segment: &Plain<'_>,
         now: u64,
     ) -> bool {
+        let has_buffers = state.claim_buffers(shared).is_ok();
         let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), armed, .. } =
             state
         else {
@@ -50,7 +51,7 @@ impl LinkCore {
         }
         let data = segment.data();
         if !data.is_empty() {
-            if fast.received.try_append(data).is_err() {
+            if !has_buffers || fast.received.try_append(data).is_err() {
                 // As if it were lost: the peer sends it again.
                 shared.counters.dropped_no_room.add(1);
                 return true;

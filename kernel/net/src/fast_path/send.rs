@@ -125,8 +125,13 @@ impl LinkCore {
         now: u64,
     ) -> bool {
         let path_is_valid = state.path.to_send(self.epoch, now).is_some();
-        let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), armed, .. } =
-            state
+        let EndpointState {
+            fast: Some(fast),
+            protocol: Protocol::Stream(stream),
+            armed,
+            buffers,
+            ..
+        } = state
         else {
             return false;
         };
@@ -143,13 +148,16 @@ impl LinkCore {
         if stream.is_idle(now) {
             fast.received.release();
             fast.outgoing.release();
+            if !(fast.received.has_memory() || fast.outgoing.has_memory()) {
+                *buffers = None;
+            }
         }
         Self::rearm_fast(&mut self.timers, endpoint, fast, stream, armed, now);
         true
     }
 
     /// Sets the timer of a connection on the fast path.
-    #[inline]
+    #[inline(always)]
     pub(super) fn rearm_fast(
         timers: &mut TimerQueue,
         endpoint: &Arc<Endpoint>,

@@ -21,6 +21,8 @@ const CONNECTIONS: u32 = 400;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Time limit for the guest to accept, or remove, all of them.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+/// After a second without traffic a connection frees its buffers.
+const IDLE: Duration = Duration::from_secs(3);
 const FRAME_BYTES: i64 = 4096;
 
 pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
@@ -42,6 +44,8 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     drop(first);
     let before = statistics_with(&mut server, 0)?;
     let held = open(port, count)?;
+    statistics_with(&mut server, count)?;
+    std::thread::sleep(IDLE);
     let after = statistics_with(&mut server, count)?;
     drop(held);
     let again = statistics_with(&mut server, 0)?;
