@@ -336,7 +336,7 @@ static void handlers_meanwhile(void) {
 }
 
 /* Threads move, map, and unmap; another one forks. */
-enum { MOVERS = 3, BLOCKS = 4, STEPS = 60, COPIES = 3 };
+enum { MOVERS = 3, BLOCKS = 4, STEPS = 40, COPIES = 2 };
 
 static void *moves(void *number) {
     uint32_t state = (uint32_t)(long)number * 7919;
