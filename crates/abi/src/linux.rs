@@ -127,7 +127,7 @@ numbers! {
     RECVMSG = 212;
     /// `brk(address or 0) -> end of the heap`.
     BRK = 214;
-    /// `mremap(address, length, new length, flags) -> address`.
+    /// `mremap(address, length, new length, flags, new address) -> address`.
     MREMAP = 216;
     /// `madvise(address, length, advice)`.
     MADVISE = 233;
@@ -135,6 +135,9 @@ numbers! {
     RECVMMSG = 243;
     /// `riscv_hwprobe(...)`: always `ENOSYS`, as on Linux before 6.4; libraries ask at each start.
     HARDWARE_PROBE = 258;
+    /// `riscv_flush_icache(start, end, flags)`: what the process has written to memory is what it
+    /// executes from now on.
+    FLUSH_ICACHE = 259;
     /// `prlimit64(process or 0, resource, new = 0, *mut rlimit or 0)`.
     PRLIMIT64 = 261;
     /// `sendmmsg(fd, *mut mmsghdr, count, flags) -> messages`. Can wait.
@@ -444,6 +447,14 @@ pub mod map_flags {
 pub mod remap_flags {
     /// The mapping may get another address.
     pub const MAYMOVE: usize = 1;
+    /// It gets the address in the fifth argument; what is mapped there is unmapped first.
+    pub const FIXED: usize = 2;
+}
+
+/// Flags of `riscv_flush_icache`.
+pub mod flush_flags {
+    /// Only the calling thread executes the new code.
+    pub const LOCAL: usize = 1;
 }
 
 /// Advice of `madvise`.

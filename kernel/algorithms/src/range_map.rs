@@ -158,6 +158,25 @@ impl<V: Copy + Eq, const LEAF: usize> RangeMap<V, LEAF> {
         Ok(())
     }
 
+    /// Moves the boundary at the start of `range`, where a span with this value ends and another
+    /// one begins that ends behind `range`, to its end. Returns whether there is such a boundary;
+    /// otherwise nothing has changed. Allocates nothing.
+    #[must_use]
+    pub fn move_boundary(&mut self, range: Range<usize>, value: V) -> bool {
+        let Some(before) = range.start.checked_sub(1) else { return false };
+        let lower = self.place_above(before);
+        let upper = self.next(lower);
+        let is_lower = |span: Span<V>| span.end == range.start && span.value == value;
+        let is_upper = |span: Span<V>| span.start == range.start && span.end > range.end;
+        if !self.get(lower).is_some_and(is_lower) || !self.get(upper).is_some_and(is_upper) {
+            return false;
+        }
+        // The gaps of the leaves stay as they are: there is none between the two.
+        self.leaves[lower.leaf].spans[lower.index].end = range.end;
+        self.leaves[upper.leaf].spans[upper.index].start = range.end;
+        true
+    }
+
     /// The lowest address in `range` at which `length` bytes are free within `range`.
     #[must_use]
     pub fn find_gap(&self, range: Range<usize>, length: usize) -> Option<usize> {

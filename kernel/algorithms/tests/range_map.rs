@@ -14,6 +14,7 @@ enum Change {
     Insert(usize, usize, u8),
     Replace(usize, usize, u8),
     Remove(usize, usize),
+    MoveBoundary(usize, usize),
     Clear,
 }
 
@@ -24,7 +25,8 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     let one = prop_oneof![
         6 => (start.clone(), length.clone(), 0..3u8).prop_map(|(start, length, value)| Change::Insert(start, length, value)),
         6 => (start.clone(), length.clone(), 0..3u8).prop_map(|(start, length, value)| Change::Replace(start, length, value)),
-        3 => (start, length).prop_map(|(start, length)| Change::Remove(start, length)),
+        3 => (start.clone(), length.clone()).prop_map(|(start, length)| Change::Remove(start, length)),
+        6 => (start, length).prop_map(|(start, length)| Change::MoveBoundary(start, length)),
         1 => Just(Change::Clear).boxed(),
     ];
     prop::collection::vec(one, 0..300)
@@ -76,6 +78,21 @@ proptest! {
                 }
                 Change::Replace(start, length, value) => (start..(start + length).min(ADDRESSES), Some(value), false),
                 Change::Remove(start, length) => (start..(start + length).min(ADDRESSES), None, false),
+                Change::MoveBoundary(start, length) => {
+                    // The boundary that is nearest to an address, so that there often is one.
+                    let spans = spans_of(&model);
+                    let nearest = spans.iter().filter(|span| span.end >= start).min_by_key(|span| span.end);
+                    let Some(lower) = nearest.copied() else { continue };
+                    let range = lower.end..lower.end + length;
+                    let is_there = spans.iter().any(|span| span.start == range.start && span.end > range.end);
+                    prop_assert!(!map.move_boundary(range.clone(), lower.value + 1));
+                    prop_assert_eq!(map.move_boundary(range.clone(), lower.value), is_there);
+                    if is_there {
+                        model[range].fill(Some(lower.value));
+                    }
+                    check(&map, &model)?;
+                    continue;
+                }
                 Change::Clear => {
                     while map.clear_some() {}
                     prop_assert!(map.is_empty());

@@ -166,6 +166,35 @@ impl AddressSpace {
         self.contents.lock().insert_source(range, rights, source)
     }
 
+    /// Makes what was written to the program's memory visible to instruction fetches of all harts.
+    pub fn sync_instruction_stream(&self) {
+        self.root.sync_instruction_stream();
+    }
+
+    /// A number for a reservation.
+    pub(super) fn next_reservation(&self) -> u16 {
+        self.contents.lock().next_reservation()
+    }
+
+    /// Removes a reservation, or a part of it at its beginning or its end.
+    pub(super) fn unreserve(&self, range: Range<usize>) {
+        if !range.is_empty() {
+            self.contents.lock().unreserve(range);
+        }
+    }
+
+    /// Maps `source` in the place of a reservation. If that fails, nothing is mapped there.
+    pub(super) fn map_reserved(
+        &self,
+        range: Range<usize>,
+        rights: Rights,
+        source: &Source,
+    ) -> Result<(), MapError> {
+        let mut contents = self.contents.lock();
+        contents.unreserve(range.clone());
+        contents.insert_source(range, rights, source)
+    }
+
     /// Continues the region around `range` up to `end`.
     ///
     /// # Errors

@@ -26,10 +26,32 @@ impl AddressSpace {
     /// `BadRange`, `Protected`, `OutOfMemory` (a region must be split and there is no memory for
     /// its record); nothing has changed then.
     pub fn unmap_some(&self, range: &Range<usize>) -> Result<Option<Range<usize>>, MapError> {
+        self.clear_some(range, None)
+    }
+
+    /// Like [`Self::unmap_some`], and reserves what it has unmapped, in the same step: no other
+    /// thread is given these addresses before something else is mapped there.
+    pub(super) fn reserve_some(
+        &self,
+        range: &Range<usize>,
+        number: u16,
+    ) -> Result<Option<Range<usize>>, MapError> {
+        self.clear_some(range, Some(Region::reserved(number)))
+    }
+
+    /// Replaces the regions in the first part of `range` by this one, without pages.
+    fn clear_some(
+        &self,
+        range: &Range<usize>,
+        by: Option<Region>,
+    ) -> Result<Option<Range<usize>>, MapError> {
         check_range(range)?;
         // Dropped last, without the lock: an object may end with its last mapping.
         let mut ended = [const { None }; PORTION_MAPPINGS];
         let contents = &mut *self.contents.lock();
+        if by.is_some() {
+            contents.admit_regions()?;
+        }
         let limit = contents.regions.removable(range)?;
         let (pages, covered) = contents.table.first_pages(range.start..limit, HOLES);
         let (start, mut end) = (pages.start, pages.end);
@@ -61,7 +83,7 @@ impl AddressSpace {
             }
         }
         // Nothing after this step can fail.
-        contents.regions.remove(range.start..end)?;
+        contents.regions.replace(range.start..end, by)?;
         for ((number, pages), place) in released.into_iter().flatten().zip(&mut ended) {
             *place = contents.mappings.release(number, pages);
         }
@@ -221,12 +243,16 @@ impl AddressSpace {
         Ok((end < range.end).then_some(end..range.end))
     }
 
-    /// Frees the tables for `range` that are now empty.
-    fn free_empty_tables(&self, contents: &mut Contents, range: &Range<usize>) {
+    /// Frees the tables for `range` that are now empty, except those into which pages will be
+    /// moved.
+    pub(super) fn free_empty_tables(&self, contents: &mut Contents, range: &Range<usize>) {
         let span = arch::page_size_of_level(1);
         let mut at = range.start & !(span - 1);
         while at < range.end {
             match contents.table.next_table(at) {
+                Ok(()) if contents.moving > 0 && contents.regions.reserves(at..at + span) => {
+                    at += span;
+                }
                 Ok(()) => {
                     if let Some(table) = contents.table.detach_if_empty(at) {
                         // The caches may contain the table itself, for any address.

@@ -5,7 +5,7 @@
 //! [`AddressSpace`](super::AddressSpace).
 
 use super::frames::Frame;
-use super::object::{Mappings, Source};
+use super::object::{Mappings, Source, View};
 use super::page_table::PageTable;
 use super::quota::{Amounts, Charge, Family, Kind};
 use super::region::{Backing, Region, Regions};
@@ -30,6 +30,10 @@ pub(super) struct Contents {
     pub(super) promised: usize,
     /// Maximum of present and promised pages that a new mapping may lead to.
     pub(super) limit: usize,
+    /// Number of moves of mappings that have a reserved target.
+    pub(super) moving: usize,
+    /// The number of the last reservation.
+    reservations: u16,
     /// The charge for present and promised pages, tables, and the records of regions and mappings.
     memory: Charge,
 }
@@ -59,7 +63,20 @@ impl Contents {
         let memory = Charge::new(family, &memory(layout::PAGE_BYTES)).map_err(|_| OutOfMemory)?;
         let (table, regions, mappings) = (PageTable::new()?, Regions::new(), Mappings::new());
         let limit = usize::MAX;
-        Ok(Self { table, regions, mappings, pages: 0, shared: 0, promised: 0, limit, memory })
+        let (pages, shared, promised, moving) = (0, 0, 0, 0);
+        let reservations = 0;
+        Ok(Self {
+            table,
+            regions,
+            mappings,
+            pages,
+            shared,
+            promised,
+            limit,
+            moving,
+            reservations,
+            memory,
+        })
     }
 
     /// Exchanges everything except the limit with another space; the caller flushes both.
@@ -70,6 +87,7 @@ impl Contents {
         core::mem::swap(&mut self.pages, &mut other.pages);
         core::mem::swap(&mut self.shared, &mut other.shared);
         core::mem::swap(&mut self.promised, &mut other.promised);
+        core::mem::swap(&mut self.moving, &mut other.moving);
         core::mem::swap(&mut self.memory, &mut other.memory);
     }
 
@@ -126,11 +144,8 @@ impl Contents {
             return self.insert_own(range, rights, Backing::Anonymous);
         };
         check_range(&range)?;
-        let growth = memory(Mappings::GROWTH_BYTES);
-        self.memory.grow(&growth).map_err(|_| MapError::OutOfMemory)?;
-        self.memory.shrink(&growth);
         let is_shared = matches!(source, Source::Shared(_));
-        let number = self.mappings.add(view, &range, is_shared)?;
+        let number = self.add_mapping(view, &range, is_shared)?;
         let inserted = self.insert_mapped(
             range,
             rights,
@@ -145,6 +160,19 @@ impl Contents {
         }
         self.adjust_charge();
         inserted
+    }
+
+    /// Adds a mapping for `range`, in which there are no regions yet. Returns its number.
+    pub(super) fn add_mapping(
+        &mut self,
+        view: &View,
+        range: &Range<usize>,
+        is_shared: bool,
+    ) -> Result<u16, OutOfMemory> {
+        let growth = memory(Mappings::GROWTH_BYTES);
+        self.memory.grow(&growth).map_err(|_| OutOfMemory)?;
+        self.memory.shrink(&growth);
+        self.mappings.add(view, range, is_shared)
     }
 
     /// Adds a region of a mapping of this space, or one that continues a region.
@@ -175,18 +203,36 @@ impl Contents {
     ) -> Result<(), MapError> {
         check_range(&range)?;
         let promised = promised_pages(&range);
-        if promised > self.limit.saturating_sub(self.pages + self.promised) {
-            return Err(MapError::OutOfMemory);
-        }
-        self.memory
-            .grow(&memory(promised * layout::PAGE_BYTES))
-            .map_err(|_| MapError::OutOfMemory)?;
+        self.charge_promised(promised)?;
         let inserted = self.insert(range, rights, backing);
         if inserted.is_ok() {
             self.promised += promised;
         }
         self.adjust_charge();
         inserted
+    }
+
+    /// Charges pages that are about to be promised.
+    pub(super) fn charge_promised(&mut self, pages: usize) -> Result<(), MapError> {
+        if pages > self.limit.saturating_sub(self.pages + self.promised) {
+            return Err(MapError::OutOfMemory);
+        }
+        let charge = memory(pages * layout::PAGE_BYTES);
+        self.memory.grow(&charge).map_err(|_| MapError::OutOfMemory)
+    }
+
+    /// A number for a reservation, so that it is not joined with another one beside it.
+    pub(super) fn next_reservation(&mut self) -> u16 {
+        self.reservations = self.reservations.wrapping_add(1);
+        self.reservations
+    }
+
+    /// Removes what is reserved in `range`, from the beginning of a reservation on or up to its
+    /// end. Allocates nothing.
+    pub(super) fn unreserve(&mut self, range: Range<usize>) {
+        let removed = self.regions.remove(range);
+        debug_assert!(removed.is_ok());
+        self.adjust_charge();
     }
 
     /// Adds a region after checking all arguments.

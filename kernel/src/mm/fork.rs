@@ -30,7 +30,7 @@ impl AddressSpace {
         let Some(span) = mine.regions.first_above(from) else { return Ok(None) };
         let (start, rights) = (span.start.max(from), span.value.rights);
         let backing = match span.value.backing {
-            Backing::Kernel => return Ok(Some(span.end)),
+            Backing::Kernel | Backing::Reserved(_) => return Ok(Some(span.end)),
             Backing::Anonymous => Backing::Anonymous,
             Backing::Private(number) => Backing::Private(theirs.adopt(number, mine)?),
             Backing::Shared(number) => {

@@ -8,8 +8,8 @@
 //! - `object` is the interface to what several spaces can map, and has the mappings of a space.
 //! - `region` records what a program has mapped; `contents` combines it with the page table and
 //!   charges for both; `address_space` is their lock, and the harts that use them. `changes`
-//!   unmaps and changes rights, `place` says where something is mapped, `fork` copies a space for a
-//!   child.
+//!   unmaps and changes rights, `moves` moves mappings, `place` says where something is mapped,
+//!   `fork` copies a space for a child.
 //! - `root` is what a hart loads to use an address space; `asid` assigns the tags of translation
 //!   caches.
 //! - `quota` counts what each process holds.
@@ -36,6 +36,7 @@ pub mod kernel_space;
 mod kernel_table;
 #[allow(unsafe_code)]
 mod lower_half;
+mod moves;
 mod object;
 mod page_table;
 mod pinned;
@@ -58,6 +59,7 @@ pub use address_space::AddressSpace;
 pub use cops_algorithms::user_range::{UserRange, own_pages};
 pub use error::{FaultError, MapError, OutOfMemory};
 pub use frames::Frame;
+pub use moves::Move;
 pub use object::{MemoryObject, Source, View, next_number as next_object_number};
 pub use pinned::PinnedBuffer;
 pub use place::{Place, Replacement};

@@ -16,11 +16,14 @@ pub enum Place {
     Anywhere { hint: Option<Range<usize>>, area: Range<usize>, length: usize },
 }
 
-/// A range of which the mappings are replaced by another one.
+/// A range of which the mappings are replaced by another one. What has been unmapped of it stays
+/// reserved meanwhile: another thread that maps something anywhere does not get these addresses.
 pub struct Replacement {
     range: Range<usize>,
     /// What has not been unmapped yet.
     rest: Option<Range<usize>>,
+    /// The number of the reservation, once there is one.
+    number: Option<u16>,
 }
 
 impl Place {
@@ -53,7 +56,7 @@ impl Place {
 impl Replacement {
     /// The mappings in `range` are to be replaced; none of them has been unmapped yet.
     pub fn of(range: Range<usize>) -> Self {
-        Self { rest: Some(range.clone()), range }
+        Self { rest: Some(range.clone()), range, number: None }
     }
 
     /// Executes a portion: unmaps some of what is there, or maps `source`. Returns the address;
@@ -64,18 +67,28 @@ impl Replacement {
         rights: Rights,
         source: &Source,
     ) -> Result<Option<usize>, MapError> {
-        if let Some(rest) = &self.rest {
-            self.rest = space.unmap_some(rest)?;
-            return Ok(None);
+        if self.reserve_some(space)? {
+            space.map_reserved(self.range.clone(), rights, source)?;
+            return Ok(Some(self.range.start));
         }
-        match space.map(self.range.clone(), rights, source) {
-            Ok(()) => Ok(Some(self.range.start)),
-            // Another thread has mapped something there in the meantime.
-            Err(MapError::Overlap) => {
-                self.rest = Some(self.range.clone());
-                Ok(None)
+        Ok(None)
+    }
+
+    /// Executes a portion of unmapping and reserving the range. Returns whether all of it has been
+    /// reserved before.
+    ///
+    /// # Errors
+    /// See [`AddressSpace::unmap_some`]. Nothing is reserved then.
+    pub(super) fn reserve_some(&mut self, space: &AddressSpace) -> Result<bool, MapError> {
+        let Some(rest) = &self.rest else { return Ok(true) };
+        let number = *self.number.get_or_insert_with(|| space.next_reservation());
+        match space.reserve_some(rest, number) {
+            Ok(left) => self.rest = left,
+            Err(error) => {
+                space.unreserve(self.range.start..rest.start);
+                return Err(error);
             }
-            Err(error) => Err(error),
         }
+        Ok(false)
     }
 }

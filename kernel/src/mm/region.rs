@@ -32,6 +32,9 @@ pub(super) enum Backing {
     /// Frames of an object. The program may unmap the region, and change it as far as its mapping
     /// permits.
     Shared(u16),
+    /// Nothing: a call in portions is about to map something there. The program may not change or
+    /// unmap the region. The number distinguishes reservations that are beside each other.
+    Reserved(u16),
 }
 
 impl Backing {
@@ -44,8 +47,22 @@ impl Backing {
     pub(super) fn mapping(self) -> Option<u16> {
         match self {
             Self::Private(number) | Self::Shared(number) => Some(number),
-            Self::Anonymous | Self::Kernel => None,
+            Self::Anonymous | Self::Kernel | Self::Reserved(_) => None,
         }
+    }
+
+    /// The same with this mapping, if it has one.
+    pub(super) fn with_mapping(self, number: Option<u16>) -> Self {
+        match (self, number) {
+            (Self::Private(_), Some(number)) => Self::Private(number),
+            (Self::Shared(_), Some(number)) => Self::Shared(number),
+            _ => self,
+        }
+    }
+
+    /// Whether the program may change or unmap the region.
+    pub(super) fn is_changeable(self) -> bool {
+        !matches!(self, Self::Kernel | Self::Reserved(_))
     }
 }
 
@@ -54,6 +71,13 @@ impl Backing {
 pub(super) struct Region {
     pub(super) rights: Rights,
     pub(super) backing: Backing,
+}
+
+impl Region {
+    /// A reservation.
+    pub(super) fn reserved(number: u16) -> Self {
+        Self { rights: Rights::NONE, backing: Backing::Reserved(number) }
+    }
 }
 
 /// Regions by address, never overlapping.
@@ -95,12 +119,12 @@ impl Regions {
     /// an earlier address.
     ///
     /// # Errors
-    /// `Protected` if one of the first regions belongs to the kernel.
+    /// `Protected` if one of the first regions belongs to the kernel or is reserved.
     pub(super) fn removable(&self, range: &Range<usize>) -> Result<usize, MapError> {
         let mut end = range.end;
         let mut mappings = 0;
         for (count, span) in self.map.spans(range.clone()).enumerate() {
-            if span.value.backing == Backing::Kernel {
+            if !span.value.backing.is_changeable() {
                 return Err(MapError::Protected);
             }
             mappings += usize::from(span.value.backing.mapping().is_some());
@@ -136,7 +160,28 @@ impl Regions {
     /// The region of `range`, if it is within one that the program may change.
     pub(super) fn around(&self, range: &Range<usize>) -> Option<Region> {
         let span = self.map.at(range.start).filter(|span| span.end >= range.end)?;
-        (span.value.backing != Backing::Kernel).then_some(span.value)
+        span.value.backing.is_changeable().then_some(span.value)
+    }
+
+    /// Whether something in `range`, which a table covers, is reserved.
+    pub(super) fn reserves(&self, range: Range<usize>) -> bool {
+        self.map.spans(range).any(|span| matches!(span.value.backing, Backing::Reserved(_)))
+    }
+
+    /// Gives these properties to `range`, which is the beginning of a reserved region. Allocates
+    /// nothing if the region before it has them already, or if that is the whole reserved region.
+    ///
+    /// # Errors
+    /// `OutOfMemory`; nothing has changed then.
+    pub(super) fn give_boundary(
+        &mut self,
+        range: Range<usize>,
+        region: Region,
+    ) -> Result<(), MapError> {
+        if self.map.move_boundary(range.clone(), region) {
+            return Ok(());
+        }
+        Ok(self.map.replace(range, Some(region))?)
     }
 
     /// Whether `address` is in a region with an object's own frames.
@@ -149,7 +194,19 @@ impl Regions {
     /// # Errors
     /// `OutOfMemory`, only if one region becomes two.
     pub(super) fn remove(&mut self, range: Range<usize>) -> Result<(), MapError> {
-        Ok(self.map.replace(range, None)?)
+        self.replace(range, None)
+    }
+
+    /// Like [`Self::remove`], and puts `by` there.
+    ///
+    /// # Errors
+    /// `OutOfMemory`; nothing has changed then.
+    pub(super) fn replace(
+        &mut self,
+        range: Range<usize>,
+        by: Option<Region>,
+    ) -> Result<(), MapError> {
+        Ok(self.map.replace(range, by)?)
     }
 
     /// The end of the part of `range` that one portion of `mprotect` processes: the end of `range`
@@ -169,7 +226,7 @@ impl Regions {
         }
         match backing {
             None => Err(MapError::NotMapped),
-            Some(Backing::Kernel) => Err(MapError::Protected),
+            Some(backing) if !backing.is_changeable() => Err(MapError::Protected),
             Some(backing) => Ok((end, backing)),
         }
     }

@@ -26,7 +26,7 @@ use super::{
 use crate::arch::{SyscallFrame, UserContext};
 use crate::fs::SharedAsk;
 use crate::mm::quota::Family;
-use crate::mm::{MapError, Replacement, Rights, Source};
+use crate::mm::{MapError, Move, Replacement, Rights, Source};
 use crate::trace;
 
 /// A resumable call, with what is left of it.
@@ -41,6 +41,8 @@ pub enum Resumable {
     Sweep(Sweeping),
     /// Release the robust mutexes of a thread that is ending.
     Release(Option<Releasing>),
+    /// Move a mapping to other addresses.
+    Move(Box<Move>),
     /// Free the pages of this range.
     Discard(Range<usize>),
     /// Give these rights to this range.
@@ -81,6 +83,15 @@ pub struct Unfinished {
 /// Whether `cpu` has begun the work that `frame` requests, and it is not complete.
 pub fn is_unfinished(cpu: &VirtualCpu, frame: &SyscallFrame) -> bool {
     cpu.unfinished.lock().as_ref().is_some_and(|unfinished| unfinished.frame == *frame)
+}
+
+/// Whether `cpu` is at the instruction of a call between two portions of it, and no handler may
+/// come between them: after another such call, this one would begin anew, and has reserved
+/// addresses.
+pub fn comes_first(cpu: &VirtualCpu) -> bool {
+    cpu.unfinished.lock().as_ref().is_some_and(|unfinished| {
+        matches!(unfinished.call, Resumable::Move(_) | Resumable::Replace { .. })
+    })
 }
 
 /// Executes a portion of the work that `frame` requests; `begin` creates the work if it has not
@@ -197,6 +208,11 @@ impl Resumable {
                 let mapped = place.map_some(&process.space, *rights, source);
                 mapped.map_err(Errno::from).transpose()
             }
+            Resumable::Move(call) => match process.space.move_some(call) {
+                Ok(moved) => moved.map(Ok),
+                Err(MapError::NotMapped) => Some(Err(Errno::EFAULT)),
+                Err(error) => Some(Err(error.into())),
+            },
             Resumable::Sweep(sweeping) => sweeping.resume(process),
             Resumable::Release(releasing) => {
                 let has_more = releasing.as_mut().is_some_and(|list| list.release_some(process));

@@ -15,7 +15,7 @@ use cops_algorithms::turn::Turn;
 
 use super::blocked::CONTINUE;
 use super::cpu::{RUN_QUEUE, VirtualCpu};
-use super::{Blocked, Thread, WaitStatus};
+use super::{Blocked, Thread, WaitStatus, resumable};
 use crate::arch::{self, Access, Fault, UserContext, UserTrap};
 use crate::counters::COUNTERS;
 use crate::machine::device_tree;
@@ -205,8 +205,10 @@ fn run_until_stopped(
                 true
             }
             // A portion of an `execve` that cannot fail any more: nothing else comes before the new
-            // program.
-            UserTrap::Interrupt => cpu.signals.is_due() && process.is_replaced_by(cpu),
+            // program. Or one of a move of memory, which no handler may interrupt.
+            UserTrap::Interrupt => {
+                cpu.signals.is_due() && (process.is_replaced_by(cpu) || resumable::comes_first(cpu))
+            }
             UserTrap::Fault(_) => false,
         };
         // In one place, so that the compiler inlines it: a call costs each system call some 20

@@ -6,14 +6,15 @@ use alloc::sync::Arc;
 use cops_abi::Errno;
 use cops_abi::linux::{advice, remap_flags};
 use cops_algorithms::user_range::own_pages;
+use cops_fallible::try_box;
 
 use super::super::Reply;
 use super::super::arguments::Arguments;
 use crate::arch::SyscallFrame;
 use crate::mm::layout::{MAP_START, page_up};
-use crate::mm::{self, MapError, Rights};
+use crate::mm::{self, MapError, Move, Rights};
 use crate::process::resumable::{self, Resumable};
-use crate::process::{Linux, VirtualCpu};
+use crate::process::{Linux, Process, VirtualCpu};
 
 /// `brk(end)`: moves the end of the heap. Returns its end, which is unchanged if it cannot be
 /// moved.
@@ -48,20 +49,43 @@ pub fn set_break(
     resumable::resume(cpu, frame, begin).into()
 }
 
-/// `mremap(address, length, new length, flags)`: shrinks a mapping, or extends it where the
-/// addresses behind it are free. `ENOMEM` if they are not.
+/// `mremap(address, length, new length, flags, new address)`: shrinks a mapping, extends it where
+/// the addresses behind it are free, or moves it.
 pub fn remap(
     cpu: &Arc<VirtualCpu>,
     frame: &SyscallFrame,
     args: &Arguments<'_>,
 ) -> Result<Reply, Errno> {
     let (address, length, new_length) = (args.number(0), args.number(1), args.number(2));
-    args.flags(3, remap_flags::MAYMOVE)?;
+    let flags = args.flags(3, remap_flags::MAYMOVE | remap_flags::FIXED)?;
+    let may_move = flags & remap_flags::MAYMOVE != 0;
     let range = own_pages(address, length).ok_or(Errno::EINVAL)?;
     let wanted = own_pages(address, new_length).ok_or(Errno::EINVAL)?;
+    if flags & remap_flags::FIXED != 0 {
+        let target = own_pages(args.number(4), new_length).ok_or(Errno::EINVAL)?;
+        if !may_move || target.start < range.end && range.start < target.end {
+            return Err(Errno::EINVAL);
+        }
+        let begin = |process: &Arc<Process>| {
+            mm::admit()?;
+            if !process.space.is_one_mapping(&range) {
+                return Err(Errno::EFAULT);
+            }
+            let call = Move::new(range.clone(), Some(target.start), target.len());
+            Ok(Resumable::Move(try_box(call)?))
+        };
+        return Ok(resumable::resume(cpu, frame, begin).into());
+    }
     if wanted.end < range.end {
         let shrink = |_: &_| Ok(Resumable::Shrink(wanted.end..range.end, address));
         return Ok(resumable::resume(cpu, frame, shrink).into());
+    }
+    let begin = |_: &_| {
+        let call = Move::new(range.clone(), None, wanted.len());
+        Ok(Resumable::Move(try_box(call)?))
+    };
+    if resumable::is_unfinished(cpu, frame) {
+        return Ok(resumable::resume(cpu, frame, begin).into());
     }
     if wanted.end > range.end {
         mm::admit()?;
@@ -69,6 +93,7 @@ pub fn remap(
     match cpu.process.space.extend(&range, wanted.end) {
         Ok(()) => Ok(Reply::Done(Ok(address))),
         Err(MapError::NotMapped) => Err(Errno::EFAULT),
+        Err(MapError::Overlap) if may_move => Ok(resumable::resume(cpu, frame, begin).into()),
         Err(MapError::Overlap) => Err(Errno::ENOMEM),
         Err(error) => Err(error.into()),
     }

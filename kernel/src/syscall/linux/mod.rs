@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::Errno;
 use cops_abi::errno::encode;
-use cops_abi::linux::{self as number, clock};
+use cops_abi::linux::{self as number, clock, flush_flags};
 use cops_abi::syscall::{self as native, CLOCK_MONOTONIC, CLOCK_REALTIME};
 
 use super::arguments::{Arguments, Clock};
@@ -144,6 +144,11 @@ fn dispatch(
         native::MPROTECT if args.number(1) == 0 => Reply::Done(Ok(0)),
         number::MREMAP => memory::remap(cpu, frame, &args)?,
         number::MADVISE => memory::advise(cpu, frame, &args)?,
+        number::FLUSH_ICACHE => {
+            args.flags(2, flush_flags::LOCAL)?;
+            process.space.sync_instruction_stream();
+            Reply::Done(Ok(0))
+        }
 
         native::CLOCK_GETTIME if args.number(0) == clock::PROCESS_CPUTIME => {
             system::cpu_time(process, process.account.used_ticks(), args.structure(1, 16)?).into()

@@ -49,6 +49,8 @@ const SERVED: &str = "served";
 const SERVED_PLACE: &str = "/disk";
 /// The program that maps files, also those of a served file system.
 const MAPPING: &str = "mapping";
+/// The program that moves mappings, which runs on this host's Linux too.
+const REMAP: &str = "remap";
 /// The program of `./cops bench files`, which runs on this host's Linux too.
 const FILES: &str = "files";
 
@@ -85,6 +87,15 @@ const TESTS: [Test; 47] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "memory is in order",
+        message: "",
+    },
+    Test {
+        name: "remap: mremap that moves",
+        program: REMAP,
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "moves are in order",
         message: "",
     },
     Test {
@@ -472,28 +483,38 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         }
     }
     if path.join(FILES).exists() {
-        cases.extend(files_on_this_host(context, path)?);
+        let arguments = ["1", "1", "make"];
+        cases.extend(on_this_host(context, path, FILES, &arguments, "all rows")?);
+    }
+    if path.join(REMAP).exists() {
+        cases.extend(on_this_host(context, path, REMAP, &[], "moves are in order")?);
     }
     Ok(cases)
 }
 
-/// The program [`FILES`] on this host's Linux, by user-mode QEMU if there is one: the program
-/// itself is right.
-fn files_on_this_host(context: &Context<'_>, folder: &Path) -> Outcome<Option<Case>> {
+/// A program on this host's Linux, by user-mode QEMU if there is one: the program itself is right.
+/// Its arguments are a directory and `arguments`.
+fn on_this_host(
+    context: &Context<'_>,
+    folder: &Path,
+    program: &str,
+    arguments: &[&str],
+    last_line: &str,
+) -> Outcome<Option<Case>> {
     let Some(emulator) = packages::qemu_user() else {
-        context.note("files is not run on this host: it has no user-mode QEMU".to_owned());
+        context.note(format!("{program} is not run on this host: it has no user-mode QEMU"));
         return Ok(None);
     };
-    let place = context.prepared()?.scratch_file("files");
+    let place = context.prepared()?.scratch_file(program);
     std::fs::create_dir_all(&place).because(|| format!("cannot make {}", place.display()))?;
     let mut command = Command::new(emulator);
-    command.arg(folder.join(FILES)).arg(&place).args(["1", "1", "make"]);
+    command.arg(folder.join(program)).arg(&place).args(arguments);
     let captured = capture(&mut command, Some(LIMIT), |_| ())?;
     let last = captured.stdout.lines().last();
-    let is_right = captured.succeeded() && last == Some("all rows");
+    let is_right = captured.succeeded() && last == Some(last_line);
     let wrong = if is_right { Vec::new() } else { vec![captured.everything()] };
     let _ = std::fs::remove_dir_all(&place);
-    Ok(Some(Case::judged("files: on this host".to_owned(), &wrong)))
+    Ok(Some(Case::judged(format!("{program}: on this host"), &wrong)))
 }
 
 /// The program and its arguments, behind the server that it needs.
@@ -511,8 +532,9 @@ fn words_of(test: &Test) -> Vec<String> {
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 13] = [
+const MEASURED: [&str; 14] = [
     "memory",
+    REMAP,
     "mapping",
     "threads",
     "hostile",
