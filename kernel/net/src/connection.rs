@@ -206,6 +206,22 @@ impl Connection {
         self.receive_with(None, take)
     }
 
+    /// Like [`try_receive_with`](Self::try_receive_with). If there is nothing to be received
+    /// afterwards, registers `waker`, as [`Self::register_receive_waker`] does. Returns whether
+    /// there is.
+    ///
+    /// # Errors
+    /// As [`Self::try_receive`].
+    pub fn receive_and_register<R>(
+        &self,
+        waker: &Waker,
+        take: impl FnOnce(&[u8]) -> (usize, R),
+    ) -> Result<(R, bool), Error> {
+        self.receive_then(Some(waker), take, |socket, stream| {
+            !matches!(stream.check_receivable(socket, Some(waker)), Err(Error::WouldBlock))
+        })
+    }
+
     /// Like [`try_receive`](Self::try_receive), but waits where that would block.
     pub fn poll_receive(
         &self,
@@ -243,9 +259,19 @@ impl Connection {
         waker: Option<&Waker>,
         take: impl FnOnce(&[u8]) -> (usize, R),
     ) -> Result<R, Error> {
-        let (taken, serve, result) = self.with(|socket, stream| {
+        self.receive_then(waker, take, |_, _| ()).map(|(result, ())| result)
+    }
+
+    /// Receives as the methods above do, then calls `then` under the same lock.
+    fn receive_then<R, T>(
+        &self,
+        waker: Option<&Waker>,
+        take: impl FnOnce(&[u8]) -> (usize, R),
+        then: impl FnOnce(&Socket<'_>, &mut Stream) -> T,
+    ) -> Result<(R, T), Error> {
+        let (taken, serve, results) = self.with(|socket, stream| {
             if !stream.check_receivable(socket, waker)? {
-                return Ok((0, false, take(&[]).1));
+                return Ok((0, false, (take(&[]).1, then(socket, stream))));
             }
             let before = socket.recv_queue();
             let received = socket.recv(|bytes| {
@@ -254,10 +280,11 @@ impl Connection {
                 (length, (length, result))
             });
             let (taken, result) = received.map_err(|_| Error::NotConnected)?;
-            Ok((taken, wants_service(socket, stream, before, taken), result))
+            let serve = wants_service(socket, stream, before, taken);
+            Ok((taken, serve, (result, then(socket, stream))))
         })?;
         self.after_receive(taken, serve);
-        Ok(result)
+        Ok(results)
     }
 
     fn after_receive(&self, taken: usize, serve: bool) {

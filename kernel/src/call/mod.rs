@@ -49,6 +49,7 @@ mod poll;
 mod pool;
 mod receive;
 mod standing;
+mod together;
 mod transfer;
 
 pub use child::{ChildWait, INFORMATION_BYTES, USAGE_BYTES, usage_of};
