@@ -125,7 +125,14 @@ unsafe extern "C" fn release(_context: *mut (), block: *mut u8, bytes: usize) {
 }
 
 /// Ends the sleep of the hart that runs `worker`.
+///
+/// If that is this hart, an interrupt has ended its sleep, and this is called by the handler: a
+/// hart that looks whether it may sleep takes no interrupts, and wakes nothing. `run_hart` looks
+/// again when the handler returns.
 unsafe extern "C" fn notify(_context: *mut (), worker: u32) {
+    if worker as usize == arch::hart_index() {
+        return;
+    }
     trace::emit(move || Event::SendInterrupt { hart: worker.into(), why: 1 });
     arch::send_interrupt_to(worker as usize);
 }
