@@ -46,7 +46,7 @@ impl PinnedBuffer {
             offset: offset as u16,
             length: range.len() as u32,
         };
-        if offset + range.len() <= FRAME_BYTES && range.len() > 0 {
+        if offset + range.len() <= FRAME_BYTES && !range.is_empty() {
             buffer.frames[0] = Some(space.translate_for(range.address(), access)?);
         } else {
             buffer.pin_all(space, range, access)?;
