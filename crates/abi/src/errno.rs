@@ -120,10 +120,13 @@ pub const fn encode(result: CallResult) -> isize {
 ///
 /// # Errors
 /// The error that the register holds.
+#[inline]
 pub const fn decode(register: isize) -> CallResult {
-    if register >= 0 {
-        return Ok(register as usize);
-    }
+    if register >= 0 { Ok(register as usize) } else { decode_error(register) }
+}
+
+#[cold]
+const fn decode_error(register: isize) -> CallResult {
     if register < -4095 {
         return Err(Errno::EIO);
     }

@@ -76,6 +76,10 @@ mod tests {
     enum Kernel {
         Asleep,
         Looks,
+        /// Has taken a message, and with it looked whether there are more, and registered if not.
+        Fills {
+            is_left: bool,
+        },
         Registers,
         Wants,
     }
@@ -111,11 +115,18 @@ mod tests {
                 Kernel::Looks => {
                     if self.waiting > 0 && self.with_turn(is_empty) {
                         self.waiting -= 1;
-                        self.with_turn(fill);
-                        self.results += 1;
-                        assert_eq!(self.results, 1, "two results under way");
+                        let is_left = self.waiting > 0;
+                        self.is_registered |= !is_left;
+                        Kernel::Fills { is_left }
+                    } else {
+                        Kernel::Registers
                     }
-                    Kernel::Registers
+                }
+                Kernel::Fills { is_left } => {
+                    self.with_turn(fill);
+                    self.results += 1;
+                    assert_eq!(self.results, 1, "two results under way");
+                    if is_left { Kernel::Registers } else { Kernel::Asleep }
                 }
                 Kernel::Registers => {
                     self.is_registered = true;

@@ -16,6 +16,7 @@
 //! | --- | --- | --- |
 //! | idle | in no list | [`WaitList::insert`] |
 //! | queued | in the list | `wake_one`, `wake_all`, [`WaitList::found`], [`WaitList::remove`] |
+//! | stays | in the list; `wake_one` leaves it there | `insert`, `wake_all`, `remove`, `pass_on` |
 //! | woken alone | removed by `wake_one` or `found`; has the baton | `insert`, `remove` |
 //! | woken in a round | removed by `wake_all`; has not checked the condition yet | `insert`, `remove` |
 //!
@@ -34,6 +35,11 @@
 //! registration announces none between an event and the next registration. The waiter that
 //! registers is queued already, checks, and finds the condition true. It takes the baton itself
 //! with [`WaitList::found`] before it is removed.
+//!
+//! A waiter that *stays* ([`WaitList::stay`]) checks the condition for each wake and goes on
+//! waiting, without being inserted again. The list does not know whether it holds the baton, and
+//! assumes so: whenever it leaves the list, it passes the baton on. A wake that it gets while it
+//! holds the baton makes it check once more.
 //!
 //! If the waiters of a list wait for different conditions (the ends of different children), each of
 //! them must check its own. `wake_all` begins a *round*: every waiter inserted before it is
@@ -58,6 +64,7 @@ const IDLE: u8 = 0;
 const QUEUED: u8 = 1;
 const WOKEN_ALONE: u8 = 2;
 const WOKEN_IN_ROUND: u8 = 3;
+const STAYS: u8 = 4;
 
 /// The links and state of one waiter. The fields are atomic only so that nodes can be shared; the
 /// list's lock protects them.
@@ -101,6 +108,12 @@ impl Node {
     fn priority(&self) -> Priority {
         self.priority.load()
     }
+
+    /// Whether its waiter is in a list and stays there when it is woken. Without the list's lock: a
+    /// round may end that at any time, and wakes the waiter.
+    pub fn stays(&self) -> bool {
+        self.state.load(Relaxed) == STAYS
+    }
 }
 
 /// Maps numbers to nodes.
@@ -135,6 +148,11 @@ impl WaitList {
         self.first == NONE
     }
 
+    /// The waiter that [`Self::wake_one`] wakes next.
+    pub fn first(&self) -> Option<u32> {
+        (self.first != NONE).then_some(self.first)
+    }
+
     /// Queues waiter `number` with `priority`; `wake` identifies it when it is to be woken. The
     /// caller must check the condition once more afterwards.
     ///
@@ -149,7 +167,7 @@ impl WaitList {
     ) -> Option<u64> {
         let node = nodes.node(number);
         let before = node.state.load(Relaxed);
-        if before == QUEUED {
+        if before == QUEUED || before == STAYS {
             if node.priority() == priority && node.wake.load(Relaxed) == wake {
                 return None;
             }
@@ -163,6 +181,15 @@ impl WaitList {
         if before == WOKEN_IN_ROUND { self.next_of_round(nodes) } else { None }
     }
 
+    /// Waiter `number`, if it is queued, is not removed when it is woken alone. It checks the
+    /// condition after each wake.
+    pub fn stay(&self, nodes: &impl Nodes, number: u32) {
+        let state = &nodes.node(number).state;
+        if state.load(Relaxed) == QUEUED {
+            state.store(STAYS, Relaxed);
+        }
+    }
+
     /// Waiter `number` no longer waits. `may_be_ready`: whether other waiters may find the
     /// condition true.
     ///
@@ -174,6 +201,10 @@ impl WaitList {
             QUEUED => {
                 self.unlink(nodes, number);
                 None
+            }
+            STAYS => {
+                self.unlink(nodes, number);
+                if may_be_ready { self.wake_one(nodes) } else { None }
             }
             WOKEN_ALONE if may_be_ready => self.wake_one(nodes),
             WOKEN_IN_ROUND => self.next_of_round(nodes),
@@ -192,7 +223,12 @@ impl WaitList {
     /// The condition has become true for at least one waiter. Returns the waiter to wake.
     #[must_use]
     pub fn wake_one(&mut self, nodes: &impl Nodes) -> Option<u64> {
-        (self.first != NONE).then(|| self.take(nodes, self.first, WOKEN_ALONE))
+        let first = self.first()?;
+        let node = nodes.node(first);
+        if node.stays() {
+            return Some(node.wake.load(Relaxed));
+        }
+        Some(self.take(nodes, first, WOKEN_ALONE))
     }
 
     /// The conditions of several waiters may have become true. Returns the first waiter to wake.
@@ -203,7 +239,7 @@ impl WaitList {
     }
 
     /// Waiter `number` will take long before it checks the condition. If it holds the baton, it
-    /// passes it on.
+    /// passes it on. One that stays leaves the list: it is inserted again when it checks.
     ///
     /// Returns another waiter that is to be woken.
     #[must_use]
@@ -211,6 +247,7 @@ impl WaitList {
         match nodes.node(number).state.load(Relaxed) {
             WOKEN_ALONE => self.wake_one(nodes),
             WOKEN_IN_ROUND => self.next_of_round(nodes),
+            STAYS => self.remove(nodes, number, true),
             _ => None,
         }
     }

@@ -38,6 +38,7 @@ enum Step {
     All,
     Pass { number: u32 },
     Found { number: u32 },
+    Stay { number: u32 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -49,6 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::All),
         1 => number().prop_map(|number| Step::Pass { number }),
         1 => number().prop_map(|number| Step::Found { number }),
+        1 => number().prop_map(|number| Step::Stay { number }),
     ]
 }
 
@@ -58,6 +60,8 @@ struct Model {
     /// Level and position within it; number; round.
     queued: Vec<((u8, i64), u32, u32)>,
     woken: Vec<(u32, bool)>,
+    /// Those of the queued ones that stay.
+    stay: HashSet<u32>,
     clock: i64,
     round: u32,
 }
@@ -65,12 +69,23 @@ struct Model {
 impl Model {
     fn take(&mut self, position: Option<usize>, in_round: bool) -> Option<u64> {
         let (_, number, _) = self.queued.remove(position?);
+        self.stay.remove(&number);
         self.woken.push((number, in_round));
         Some(number.into())
     }
 
     fn first(&self) -> Option<usize> {
         (0..self.queued.len()).min_by_key(|&at| self.queued[at].0)
+    }
+
+    fn one(&mut self) -> Option<u64> {
+        let first = self.first()?;
+        let number = self.queued[first].1;
+        if self.stay.contains(&number) {
+            Some(number.into())
+        } else {
+            self.take(Some(first), false)
+        }
     }
 
     fn next_of_round(&mut self) -> Option<u64> {
@@ -93,6 +108,7 @@ impl Model {
                         return None;
                     }
                     self.queued.remove(at);
+                    self.stay.remove(&number);
                 }
                 let woken = self.forget(number);
                 let order = if woken == Some(false) { -self.clock } else { self.clock };
@@ -101,26 +117,39 @@ impl Model {
             }
             Step::Remove { number, ready } => {
                 self.queued.retain(|&(_, queued, _)| queued != number);
+                let stayed = self.stay.remove(&number);
                 match self.forget(number) {
                     Some(true) => self.next_of_round(),
-                    Some(false) if ready => self.take(self.first(), false),
+                    Some(false) if ready => self.one(),
+                    None if stayed && ready => self.one(),
                     _ => None,
                 }
             }
-            Step::One => self.take(self.first(), false),
+            Step::Stay { number } => {
+                if self.queued.iter().any(|&(_, queued, _)| queued == number) {
+                    self.stay.insert(number);
+                }
+                None
+            }
+            Step::One => self.one(),
             Step::All => {
                 self.round += 1;
                 self.next_of_round()
             }
+            Step::Pass { number } if self.stay.contains(&number) => {
+                self.apply(Step::Remove { number, ready: true })
+            }
             Step::Pass { number } => {
                 match self.woken.iter().find(|&&(woken, _)| woken == number)?.1 {
                     true => self.next_of_round(),
-                    false => self.take(self.first(), false),
+                    false => self.one(),
                 }
             }
             Step::Found { number } => {
-                let at = self.queued.iter().position(|&(_, queued, _)| queued == number);
-                self.take(at, false);
+                if !self.stay.contains(&number) {
+                    let at = self.queued.iter().position(|&(_, queued, _)| queued == number);
+                    self.take(at, false);
+                }
                 None
             }
         }
@@ -148,6 +177,10 @@ proptest! {
                 Step::Pass { number } => list.pass_on(&nodes, number),
                 Step::Found { number } => {
                     list.found(&nodes, number);
+                    None
+                }
+                Step::Stay { number } => {
+                    list.stay(&nodes, number);
                     None
                 }
             };
@@ -202,7 +235,8 @@ fn a_wake_takes_the_same_number_of_steps_however_many_wait() {
 // ---- every interleaving -------------------------------------------------------------------
 
 /// A pipe or a socket with three readers, two of which can be cancelled, and a writer that writes
-/// byte after byte and then closes. A state contains everything that the next step depends on.
+/// byte after byte and then closes. The first reader may be one that stays: it reads again and
+/// again, as long as it leaves nothing. A state contains everything that the next step depends on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct World {
     /// Whether an event is announced: for a socket only once after each registration.
@@ -214,6 +248,7 @@ struct World {
     to_write: u8,
     closed: bool,
     readers: Vec<Reader>,
+    first_stays: bool,
     /// The calls made on the list, from which it is rebuilt.
     history: Vec<Call>,
 }
@@ -244,6 +279,7 @@ enum Call {
     Remove(u32, bool),
     Found(u32),
     One,
+    Stay(u32),
 }
 
 /// Replays the calls. Returns the waiter that the last one woke.
@@ -261,6 +297,10 @@ fn replay(history: &[Call]) -> Option<u64> {
                 None
             }
             Call::One => list.wake_one(&nodes),
+            Call::Stay(number) => {
+                list.stay(&nodes, number);
+                None
+            }
         };
     }
     woken
@@ -292,6 +332,11 @@ impl World {
         self.bytes > 0 || self.closed
     }
 
+    /// Whether this reader is in the list and stays there.
+    fn stays(&self, number: usize) -> bool {
+        number == 0 && self.first_stays && self.history.contains(&Call::Stay(0))
+    }
+
     /// Reads a byte, or the end of the data.
     fn look(&mut self, number: usize) -> bool {
         if !self.is_ready() {
@@ -300,7 +345,11 @@ impl World {
         if !(self.last_takes_nothing && number + 1 == self.readers.len()) {
             self.bytes = self.bytes.saturating_sub(1);
         }
-        self.readers[number] = Reader::Took;
+        // One that stays looks at the same moment whether it has left something, and registers if
+        // not: what arrives from now on wakes it. If it has, it leaves the list.
+        let waits_on = self.stays(number) && !self.is_ready();
+        self.is_registered |= waits_on;
+        self.readers[number] = if waits_on { Reader::Asleep } else { Reader::Took };
         true
     }
 
@@ -337,16 +386,24 @@ impl World {
                 Reader::ToLook | Reader::Awake => add(&|world| {
                     let awake = world.readers[number] == Reader::Awake;
                     if world.look(number) {
-                        world.call(Call::Found(id));
+                        if world.readers[number] == Reader::Took {
+                            world.call(Call::Found(id));
+                        }
+                    } else if awake && !world.stays(number) {
+                        world.readers[number] = Reader::ToInsert;
                     } else {
-                        world.readers[number] =
-                            if awake { Reader::ToInsert } else { Reader::Asleep };
+                        world.readers[number] = Reader::Asleep;
+                        world.is_registered |= world.stays(number);
+                        if number == 0 && world.first_stays && !world.stays(0) {
+                            world.call(Call::Stay(0));
+                        }
                     }
                 }),
                 Reader::Took => add(&|world| {
                     // To ask a socket costs as much as an attempt.
                     let ready = world.is_socket || world.is_ready();
                     world.readers[number] = Reader::Done;
+                    let ready = ready || world.stays(number);
                     world.call(Call::Remove(id, ready));
                 }),
                 Reader::Asleep | Reader::Done | Reader::Cancelled => {}
@@ -373,7 +430,7 @@ fn no_interleaving_of_reads_writes_and_cancels_loses_a_wake() {
 
 fn explore(is_socket: bool, last_takes_nothing: bool) {
     let mut seen = HashSet::new();
-    let mut todo = vec![World {
+    let world = |first_stays| World {
         is_registered: !is_socket,
         is_socket,
         last_takes_nothing,
@@ -381,8 +438,10 @@ fn explore(is_socket: bool, last_takes_nothing: bool) {
         to_write: 2,
         closed: false,
         readers: vec![Reader::ToInsert; 3],
+        first_stays,
         history: Vec::new(),
-    }];
+    };
+    let mut todo = vec![world(false), world(true)];
     let mut ends = 0;
     while let Some(world) = todo.pop() {
         let next = world.successors();

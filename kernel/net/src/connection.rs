@@ -239,6 +239,20 @@ impl Connection {
         self.receive_with(None, take)
     }
 
+    /// Like [`try_receive_with`](Self::try_receive_with). If there is nothing to be received
+    /// afterwards, registers `waker`, as [`Self::register_receive_waker`] does. Returns whether
+    /// there is.
+    ///
+    /// # Errors
+    /// As [`Self::try_receive`].
+    pub fn receive_and_register<R>(
+        &self,
+        waker: &Waker,
+        take: impl FnOnce(&[u8]) -> (usize, R),
+    ) -> Result<(R, bool), Error> {
+        self.receive_then(Some(waker), take, |state| register_receiver(state, waker))
+    }
+
     /// Like [`try_receive`](Self::try_receive), but waits where that would block.
     pub fn poll_receive(
         &self,
@@ -286,26 +300,26 @@ impl Connection {
         waker: Option<&Waker>,
         take: impl FnOnce(&[u8]) -> (usize, R),
     ) -> Result<R, Error> {
+        self.receive_then(waker, take, |_| ()).map(|(result, ())| result)
+    }
+
+    /// Receives as the methods above do, then calls `then` under the same lock.
+    fn receive_then<R, T>(
+        &self,
+        waker: Option<&Waker>,
+        take: impl FnOnce(&[u8]) -> (usize, R),
+        then: impl FnOnce(&mut EndpointState) -> T,
+    ) -> Result<(R, T), Error> {
         let mut state = self.endpoint.state.lock();
         let (taken, result, serve) = if state.fast.is_some() {
             fast_receive(&mut state, waker, take)?
         } else {
-            let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
-            if !stream.check_receivable(socket, waker)? {
-                return Ok(take(&[]).1);
-            }
-            let before = socket.recv_queue();
-            let received = socket.recv(|bytes| {
-                let (length, result) = take(bytes);
-                let length = length.min(bytes.len());
-                (length, (length, result))
-            });
-            let (taken, result) = received.map_err(|_| Error::NotConnected)?;
-            (taken, result, wants_service(socket, stream, before, taken))
+            receive_from_socket(&mut state, waker, take)?
         };
+        let then = then(&mut state);
         drop(state);
         self.after_receive(taken, serve);
-        Ok(result)
+        Ok((result, then))
     }
 
     fn after_receive(&self, taken: usize, serve: bool) {
@@ -340,16 +354,7 @@ impl Connection {
     /// Registers `waker` to be woken when receiving may have become possible. Returns whether it is
     /// possible already; then the waker may not be woken for that.
     pub fn register_receive_waker(&self, waker: &Waker) -> bool {
-        let mut state = self.endpoint.state.lock();
-        if state.fast.is_some() {
-            return !matches!(
-                fast_receive(&mut state, Some(waker), |_| (0, ())),
-                Err(Error::WouldBlock)
-            );
-        }
-        let Some((socket, stream)) = state.stream() else { return true };
-        stream.receivers.register(waker);
-        !matches!(stream.check_receivable(socket, None), Err(Error::WouldBlock))
+        register_receiver(&mut self.endpoint.state.lock(), waker)
     }
 
     /// Registers `waker` to be woken when sending may have become possible, or the handshake is
@@ -489,6 +494,44 @@ fn fast_send<R>(
         *buffers = Some(BufferSlot::take(shared)?);
     }
     Ok(fast.write(length, fill)?)
+}
+
+/// Receives from the socket of a connection that is not on the fast path. Returns the number of
+/// bytes, the result of `take`, and whether the connection has to be served.
+///
+/// # Errors
+/// As [`Connection::try_receive`].
+fn receive_from_socket<R>(
+    state: &mut EndpointState,
+    waker: Option<&Waker>,
+    take: impl FnOnce(&[u8]) -> (usize, R),
+) -> Result<(usize, R, bool), Error> {
+    let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
+    if !stream.check_receivable(socket, waker)? {
+        return Ok((0, take(&[]).1, false));
+    }
+    let before = socket.recv_queue();
+    let received = socket.recv(|bytes| {
+        let (length, result) = take(bytes);
+        let length = length.min(bytes.len());
+        (length, (length, result))
+    });
+    let (taken, result) = received.map_err(|_| Error::NotConnected)?;
+    Ok((taken, result, wants_service(socket, stream, before, taken)))
+}
+
+/// Registers `waker` to be woken when receiving may have become possible. Returns whether it is
+/// possible already.
+fn register_receiver(state: &mut EndpointState, waker: &Waker) -> bool {
+    if let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state {
+        if fast.unread() == 0 {
+            stream.receivers.register(waker);
+        }
+        return fast.unread() > 0;
+    }
+    let Some((socket, stream)) = state.stream() else { return true };
+    stream.receivers.register(waker);
+    !matches!(stream.check_receivable(socket, None), Err(Error::WouldBlock))
 }
 
 /// Reads bytes of a connection on the fast path. Returns their number, the result of `take`, and

@@ -19,11 +19,11 @@ use cops_executor::FutureVTable;
 use spin::MutexGuard;
 
 use super::pool::{self, CellIndex, Looked};
-use super::{Call, Delivery, Operation, Submitted, deliver, polled, submit};
+use super::{Call, Delivery, Operation, StandingRead, Submitted, deliver, polled, submit};
 use crate::arch;
 use crate::portions;
 use crate::process::{self, Process};
-use crate::sched::{self, Waiter};
+use crate::sched::{self, Waiter, Waiting};
 use crate::trace;
 
 #[derive(Default)]
@@ -136,10 +136,10 @@ pub(super) fn visit(handle: u64) -> Visit {
     };
     let Some(call) = guard.call.as_mut() else { return Visit::Over { has_completed: false } };
     portions::is(portion::CALL, || (call.operation.number(), [0; 4]));
-    let mut result = call.operation.attempt(&call.process);
-    if let (Operation::Standing(_), Some(moved)) = (&call.operation, result) {
-        result = call.deliver_and_stand(moved);
-    }
+    let result = match &call.operation {
+        Operation::Standing(read) => call.stand(read, index, announce_one).0,
+        operation => operation.attempt(&call.process),
+    };
     let spent_ticks = || arch::now_ticks().saturating_sub(begin_ticks);
     let Some(result) = result else {
         call.process.account.charge(spent_ticks());
@@ -162,9 +162,9 @@ impl Call {
         let waiter = Waiter { number: cell.number(), coroutine, priority: self.priority };
         match (self.operation.insert_waiter(&self.process, waiter), &self.operation) {
             (Ok(true), Operation::Standing(read)) => {
+                self.operation.found(cell);
                 if read.wants_more() {
                     // The program asks. What has arrived may be for another read until then.
-                    self.operation.found(cell);
                     self.operation.remove_waiter(&self.process, cell, true);
                 } else {
                     // One result in a portion: the next one is for the next.
@@ -182,19 +182,48 @@ impl Call {
                 }
                 result
             }
+            (Ok(false), Operation::Standing(read)) => {
+                read.file.let_waiter_stay(Waiting::ToRead, cell.number());
+                None
+            }
             (Ok(false), _) => None,
             (Err(error), _) => Some(self.operation.done().ok_or(error.into())),
         }
     }
 
+    /// Attempts a standing read. Returns the result of the call if that ends, and whether it waits
+    /// on where it waits.
+    ///
+    /// It is in the queue of its connection since an earlier poll and stays there, so what arrives
+    /// after the attempt wakes it.
+    fn stand(
+        &self,
+        read: &StandingRead,
+        cell: CellIndex,
+        announce: impl FnOnce(&Arc<Process>, u32, Priority),
+    ) -> (Option<CallResult>, bool) {
+        let (moved, is_left) = read.attempt();
+        let waits = !is_left && cell.wait_node().stays();
+        let result = moved.and_then(|moved| self.deliver_and_stand(moved, announce));
+        (result, waits)
+    }
+
     /// Delivers what an attempt of a standing read has moved. Returns the result of the call if
     /// that ends: with an error, at the end of the stream, or because the ring has no room.
-    fn deliver_and_stand(&self, moved: CallResult) -> Option<CallResult> {
+    ///
+    /// `announce` tells the process of a result that is in its ring, the last of so many, for a
+    /// coroutine of this priority.
+    fn deliver_and_stand(
+        &self,
+        moved: CallResult,
+        announce: impl FnOnce(&Arc<Process>, u32, Priority),
+    ) -> Option<CallResult> {
         let Delivery::Ring { coroutine, token } = self.delivery else { return Some(moved) };
         let Some(count) = moved.ok().filter(|count| count & ENDED != 0) else { return Some(moved) };
         let completion = Completion { coroutine, token, result: encode(Ok(count & !ENDED)) };
-        let has_room = self.process.complete_if_room(completion, self.priority);
-        if has_room { None } else { Some(moved) }
+        let Some(occupancy) = self.process.put_if_room(completion) else { return Some(moved) };
+        announce(&self.process, occupancy, self.priority);
+        None
     }
 }
 
@@ -229,33 +258,77 @@ static VTABLE: FutureVTable = FutureVTable { poll, drop: drop_nothing, kind: KIN
 
 /// One poll of a call's coroutine. Returns whether the coroutine has ended.
 unsafe extern "C" fn poll(data: *mut (), coroutine: u64) -> bool {
-    trace::poll(KIND, || attempt(data, coroutine), |&finished| finished)
+    let poll = || {
+        let is_polled = |call: &Call| {
+            portions::is(portion::CALL, || (call.operation.number(), [coroutine, 0, 0, 0]));
+            true
+        };
+        attempt(data.addr() as u32, coroutine, is_polled, announce_one)
+    };
+    !matches!(trace::poll(KIND, poll, |&attempted| attempted != Attempted::Waits), Attempted::Waits)
 }
 
-/// Attempts the operation; the time is accounted to the calling process.
-fn attempt(data: *mut (), coroutine: u64) -> bool {
+/// Tells the process of one result in its ring.
+fn announce_one(process: &Arc<Process>, occupancy: u32, priority: Priority) {
+    process.announce(occupancy, priority, 1);
+}
+
+/// What has become of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Attempted {
+    /// The call has ended, and so has its coroutine.
+    Ended,
+    /// The call waits for an event.
+    Waits,
+    /// The call has ended before.
+    Gone,
+    /// The attempt was not made.
+    Refused,
+}
+
+/// Attempts the operation of the call in the cell with this number, if `may` says so and the call
+/// has this `coroutine`. The time is accounted to the calling process. `announce`: see
+/// [`Call::deliver_and_stand`].
+pub(super) fn attempt(
+    number: u32,
+    coroutine: u64,
+    may: impl FnOnce(&Call) -> bool,
+    announce: impl FnOnce(&Arc<Process>, u32, Priority),
+) -> Attempted {
     let begin_ticks = arch::now_ticks();
     let is_it = |cell: &Cell| cell.coroutine.is_some_and(|mine| mine.raw() == coroutine);
-    let Looked::Found(index, mut guard) = pool::look(data.addr() as u32, is_it) else {
-        return true;
+    let Looked::Found(index, mut guard) = pool::look(number, is_it) else {
+        return Attempted::Gone;
     };
-    let (Some(coroutine), Some(call)) = (guard.coroutine, guard.call.as_mut()) else { return true };
-    portions::is(portion::CALL, || (call.operation.number(), [coroutine.raw(), 0, 0, 0]));
-    let mut result = call.operation.attempt(&call.process);
-    if let (Operation::Standing(_), Some(moved)) = (&call.operation, result) {
-        result = call.deliver_and_stand(moved);
+    let (Some(coroutine), Some(call)) = (guard.coroutine, guard.call.as_mut()) else {
+        return Attempted::Gone;
+    };
+    if !may(call) {
+        return Attempted::Refused;
     }
-    if result.is_none() {
+    let (mut result, waits) = match &call.operation {
+        Operation::Standing(read) => call.stand(read, index, announce),
+        _ => (call.operation.attempt(&call.process), false),
+    };
+    if result.is_none() && !waits {
         result = call.attempt_after_inserting(index, coroutine);
     }
     let Some(result) = result else {
         call.process.account.charge(arch::now_ticks().saturating_sub(begin_ticks));
-        return false;
+        return Attempted::Waits;
     };
     if let Some(process) = finish(guard, index, result) {
         process.account.charge(arch::now_ticks().saturating_sub(begin_ticks));
     }
-    true
+    Attempted::Ended
+}
+
+/// Ends the coroutine of a call that has ended in an attempt by others.
+pub(super) fn end_coroutine(coroutine: u64) {
+    if let Some(id) = CoroutineId::from_raw(coroutine) {
+        cops_executor::cancel(id);
+    }
 }
 
 /// The data word owns nothing: the call was already taken out when it ended.

@@ -50,6 +50,7 @@ mod polled;
 mod pool;
 mod receive;
 mod standing;
+mod together;
 mod transfer;
 
 pub use child::{ChildWait, INFORMATION_BYTES, USAGE_BYTES, usage_of};

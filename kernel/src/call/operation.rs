@@ -207,7 +207,7 @@ impl Operation {
             Operation::Transfer(transfer) => transfer.attempt(),
             Operation::Long(transfer) => transfer.attempt(process),
             Operation::Receive(receive) => receive.attempt(),
-            Operation::Standing(read) => read.attempt(),
+            Operation::Standing(read) => read.attempt().0,
             Operation::Datagram(call) => call.attempt(process),
             Operation::Path(call) => call.attempt(process),
             Operation::Accept { file, peer, flags } => {

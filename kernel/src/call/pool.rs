@@ -53,6 +53,11 @@ impl CellIndex {
         }
     }
 
+    /// The node of its call.
+    pub(super) fn wait_node(self) -> &'static Node {
+        &self.place().wait_node
+    }
+
     /// The cell, locked.
     pub(super) fn lock(self) -> MutexGuard<'static, Cell> {
         self.place().cell.lock()
@@ -302,5 +307,5 @@ pub fn existing_from(number: usize) -> Option<usize> {
 // kernel defines this symbol.
 #[unsafe(export_name = "cops_wait_node")]
 fn wait_node(number: u32) -> &'static Node {
-    &CellIndex::of_call(number).place().wait_node
+    CellIndex::of_call(number).wait_node()
 }

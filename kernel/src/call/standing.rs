@@ -40,21 +40,33 @@ impl StandingRead {
         Ok(Self { file, block })
     }
 
+    /// Maximum number of bytes that an attempt moves.
+    pub fn bytes_max(&self) -> usize {
+        self.block.len()
+    }
+
     fn turn(&self) -> &AtomicU32 {
         self.block.first_word().expect("checked when the call was made")
     }
 
-    /// Moves what has arrived into the block, if that is empty. `None`: it is not, or nothing has
-    /// arrived. The result is one with which the call ends; without [`ENDED`] it is one after which
-    /// the call stands.
-    pub fn attempt(&self) -> Option<CallResult> {
-        let Object::Socket(socket) = &self.file.object else { return Some(Err(Errno::EOPNOTSUPP)) };
-        if !is_empty(self.turn()) {
-            return None;
+    /// Moves what has arrived into the block, if that is empty. Returns the result, and whether
+    /// there may be more; if not, the connection will wake its queue. `None`: the block is not
+    /// empty, or nothing has arrived. The result is one with which the call ends; without [`ENDED`]
+    /// it is one after which the call stands.
+    pub fn attempt(&self) -> (Option<CallResult>, bool) {
+        let Object::Socket(socket) = &self.file.object else {
+            return (Some(Err(Errno::EOPNOTSUPP)), false);
+        };
+        let turn = self.turn();
+        if !is_empty(turn) {
+            return (None, true);
         }
-        let result = socket.attempt_read_behind(&self.block, HEADER_BYTES)?;
-        fill(self.turn());
-        Some(result.map(|count| if count == 0 { 0 } else { count | ENDED }))
+        let (result, is_left) = socket.attempt_read_and_listen(&self.block, HEADER_BYTES);
+        if result.is_some() {
+            fill(turn);
+        }
+        let mark = |count| if count == 0 { 0 } else { count | ENDED };
+        (result.map(|result| result.map(mark)), is_left)
     }
 
     /// There may be more for the block. Whether the program asks for it; if not, the block is empty

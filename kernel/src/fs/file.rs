@@ -404,6 +404,13 @@ impl File {
         }
     }
 
+    /// The waiter with this number, of this direction, stays in the queue when it is woken.
+    pub fn let_waiter_stay(&self, waiting: Waiting, waiter: u32) {
+        if let Some((queue, _)) = self.queue(waiting) {
+            queue.stay(waiter);
+        }
+    }
+
     /// The waiter with this number stops waiting for this direction. `must_pass_on`: it has not
     /// used the event that it was woken for.
     pub fn remove_waiter(&self, waiting: Waiting, waiter: u32, must_pass_on: bool) {

@@ -41,11 +41,31 @@ impl PinnedBuffer {
     pub fn new(space: &AddressSpace, range: UserRange, access: Access) -> Result<Self, FaultError> {
         let offset = range.address() % FRAME_BYTES;
         let range = range.prefix(Self::MAX_FRAMES * FRAME_BYTES - offset);
-        let mut frames = [const { None }; Self::MAX_FRAMES];
-        for (place, part) in frames.iter_mut().zip(range.parts()) {
+        let mut buffer = Self {
+            frames: [const { None }; Self::MAX_FRAMES],
+            offset: offset as u16,
+            length: range.len() as u32,
+        };
+        if offset + range.len() <= FRAME_BYTES && !range.is_empty() {
+            buffer.frames[0] = Some(space.translate_for(range.address(), access)?);
+        } else {
+            buffer.pin_all(space, range, access)?;
+        }
+        Ok(buffer)
+    }
+
+    /// Apart from the frequent case of one frame, which needs fewer registers.
+    #[inline(never)]
+    fn pin_all(
+        &mut self,
+        space: &AddressSpace,
+        range: UserRange,
+        access: Access,
+    ) -> Result<(), FaultError> {
+        for (place, part) in self.frames.iter_mut().zip(range.parts()) {
             *place = Some(space.translate_for(part.address, access)?);
         }
-        Ok(Self { frames, offset: offset as u16, length: range.len() as u32 })
+        Ok(())
     }
 
     /// A buffer of the kernel's own, of zeros, for `length` bytes that are gathered from several
@@ -137,6 +157,13 @@ impl PinnedBuffer {
             "{length} bytes at {offset} of a pinned buffer of {}",
             self.len()
         );
+        // Usually it is in one frame, and the first.
+        let at = usize::from(self.offset) + offset;
+        if at + length <= FRAME_BYTES
+            && let Some(frame) = self.frame(0)
+        {
+            return visit(frame, at, 0..length);
+        }
         let mut done = 0;
         while done < length {
             let at = usize::from(self.offset) + offset + done;

@@ -198,9 +198,10 @@ async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Box<Recei
         // The interrupt may also mean that there is room to transmit again.
         stack.transmit_ready();
         loop {
-            let mut batch = stack.receive_batch();
-            let count = receiver.receive(FRAMES_PER_PORTION, |frame| batch.receive(frame));
-            drop(batch);
+            let count = sched::burst(|| {
+                let mut batch = stack.receive_batch();
+                receiver.receive(FRAMES_PER_PORTION, |frame| batch.receive(frame))
+            });
             if count < FRAMES_PER_PORTION {
                 break;
             }

@@ -1,6 +1,7 @@
 //! A TCP socket as a file: from `socket()` through `bind`, `listen` or `connect` to a stream of
 //! bytes.
 
+use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use cops_abi::Errno;
@@ -193,20 +194,40 @@ impl Socket {
     /// Moves received bytes into `buffer`; 0 at the end of the stream; `None` if there are none
     /// yet.
     pub fn attempt_read(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
-        self.attempt_read_behind(buffer, 0)
-    }
-
-    /// As [`Self::attempt_read`], into what is behind the first `header` bytes of `buffer`, which
-    /// has more.
-    pub fn attempt_read_behind(&self, buffer: &PinnedBuffer, header: usize) -> Option<CallResult> {
-        let room = buffer.len() - header;
-        self.attempt_parts(room, |connection, done| {
+        self.attempt_parts(buffer.len(), |connection, done| {
             connection.try_receive_with(|bytes| {
-                let count = bytes.len().min(room - done);
-                buffer.write_at(header + done, &bytes[..count]);
+                let count = bytes.len().min(buffer.len() - done);
+                buffer.write_at(done, &bytes[..count]);
                 (count, count)
             })
         })
+    }
+
+    /// As [`Self::attempt_read`], into what is behind the first `header` bytes of `buffer`, which
+    /// has more. Also returns whether there is more to read; if not, the stack will wake the queue
+    /// of readers ([`Self::listen_for`]).
+    pub fn attempt_read_and_listen(
+        &self,
+        buffer: &PinnedBuffer,
+        header: usize,
+    ) -> (Option<CallResult>, bool) {
+        let room = buffer.len() - header;
+        let waker = self.queues.waker(Waiting::ToRead);
+        let is_left = Cell::new(true);
+        let result =
+            self.attempt_parts(room, |connection, done| {
+                let received = connection.receive_and_register(&waker, |bytes| {
+                    let count = bytes.len().min(room - done);
+                    buffer.write_at(header + done, &bytes[..count]);
+                    (count, count)
+                });
+                is_left.set(received.as_ref().map_or_else(
+                    |error| !matches!(error, Error::WouldBlock),
+                    |&(_, is_left)| is_left,
+                ));
+                received.map(|(count, _)| count)
+            });
+        (result, is_left.get())
     }
 
     /// Moves bytes from `buffer` into the send buffer as far as it has room; `None` if it has none.

@@ -46,24 +46,22 @@ impl Process {
     /// coroutine, requires. Returns whether the cell is free.
     pub fn complete(&self, completion: Completion, priority: Priority, cell: u32) -> bool {
         let (delivered, occupancy) = self.ring.put(&self.page.ring, completion, cell);
-        self.announce(occupancy, priority);
+        self.announce(occupancy, priority, 1);
         delivered
     }
 
-    /// As [`Self::complete`], but only if the ring has room for the result. Returns whether it had.
+    /// Puts the result of a call into the ring, if it has room. Returns how many the process has
+    /// not taken; the caller calls [`Self::announce`] next.
     ///
     /// The caller may hold the lock of a cell with a call: what the ring's lock is held for are
     /// other cells.
-    pub fn complete_if_room(&self, completion: Completion, priority: Priority) -> bool {
-        let Some(occupancy) = self.ring.put_if_room(&self.page.ring, completion) else {
-            return false;
-        };
-        self.announce(occupancy, priority);
-        true
+    pub fn put_if_room(&self, completion: Completion) -> Option<u32> {
+        self.ring.put_if_room(&self.page.ring, completion)
     }
 
-    /// A result for a coroutine of this `priority` is in the ring, as the last of `occupancy`.
-    fn announce(&self, occupancy: u32, priority: Priority) {
+    /// So many `results` for coroutines of this `priority` are in the ring, the last of which found
+    /// `occupancy` there with it.
+    pub fn announce(&self, occupancy: u32, priority: Priority, results: usize) {
         let priority = self.ceiling.cap(priority);
         // After the push: a hart that finds the ring empty and clears these bits checks the ring
         // once more.
@@ -71,7 +69,11 @@ impl Process {
         if self.published.levels() & priority.bit() == 0 {
             self.publish();
         }
-        self.notify(occupancy as usize, priority);
+        for _ in 0..results {
+            if !self.notify(occupancy as usize, priority) {
+                break;
+            }
+        }
     }
 
     /// Levels of the results in the ring, and of those on their way from it to a worker's list.
@@ -91,13 +93,17 @@ impl Process {
         0
     }
 
-    fn notify(&self, occupancy: usize, priority: Priority) {
+    /// Returns whether a virtual CPU was unparked: another one may be as useful.
+    fn notify(&self, occupancy: usize, priority: Priority) -> bool {
         let mut cpus = self.cpus.lock();
         let action = self.decide(&mut cpus, occupancy, priority);
         drop(cpus);
         match action {
             Action::Nothing => {}
-            Action::Queue(cpu) => self.queue_unparked(cpu),
+            Action::Queue(cpu) => {
+                self.queue_unparked(cpu);
+                return true;
+            }
             Action::Raise => self.requeue_at_least(priority),
             Action::RaisePaused(cpu) => RUN_QUEUE.raise_paused(&cpu, priority),
             Action::Interrupt { hart } => {
@@ -110,6 +116,7 @@ impl Process {
                 arch::send_interrupt_to(hart);
             }
         }
+        false
     }
 
     fn decide(&self, cpus: &mut Cpus, occupancy: usize, priority: Priority) -> Action {

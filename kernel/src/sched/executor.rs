@@ -125,9 +125,11 @@ unsafe extern "C" fn release(_context: *mut (), block: *mut u8, bytes: usize) {
 }
 
 /// Ends the sleep of the hart that runs `worker`.
+///
+/// If that is this hart, an interrupt has ended its sleep, and this is called by the handler: a
+/// hart that looks whether it may sleep takes no interrupts, and wakes nothing. `run_hart` looks
+/// again when the handler returns.
 unsafe extern "C" fn notify(_context: *mut (), worker: u32) {
-    // A handler that wakes a coroutine of its own hart has ended that hart's sleep: interrupts are
-    // masked from `prepare_park` until `wfi` has returned, and then the hart goes on to look.
     if worker as usize == arch::hart_index() {
         return;
     }

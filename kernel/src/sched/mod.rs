@@ -6,11 +6,13 @@
 //!   virtual CPUs that it chooses from, by `urgency` and `share`; `peers` is about
 //!   coroutines of the kernel of the same level.
 //! - `timer` and `wait` are what coroutines wait on; `interrupt` is the effect of interrupts.
+//! - `burst` lets a service that wakes calls attempt them.
 //! - `watch` tells others of the events of a wait queue; `leftovers` frees what is large.
 //! - `hart_time` records how the harts spend their time.
 //! - `system_page` is the page that tells processes the state of the system.
 
 mod account;
+mod burst;
 mod entity;
 mod executor;
 pub mod hart_time;
@@ -28,6 +30,7 @@ mod wait;
 pub mod watch;
 
 pub use account::Account;
+pub use burst::{Woken, burst};
 pub use entity::{Client, Entity, Standing};
 pub use executor::{current_number, executor, prepare, run_hart, wake_by_number, workers};
 pub use peers::others_are_behind;
@@ -47,6 +50,12 @@ unsafe extern "Rust" {
     /// and the linker finds it: a request looks nodes up some twenty times.
     #[link_name = "cops_wait_node"]
     safe fn wait_node(number: u32) -> &'static cops_algorithms::wait_list::Node;
+
+    // SAFETY: the only definition is in `call::together`, with the same signature.
+    /// Attempts the calls that a burst has woken, or wakes their coroutines. `call` defines it, as
+    /// the above.
+    #[link_name = "cops_attempt_calls"]
+    safe fn attempt_calls(woken: &[Woken]);
 }
 
 /// Identifies a process. Never 0.

@@ -19,7 +19,7 @@ use cops_fallible::OutOfMemory;
 use spin::{Mutex, MutexGuard};
 
 use super::watch::{WatchSet, Watcher};
-use super::{wait_node, wake_by_number};
+use super::{Woken, burst, wait_node, wake_by_number};
 
 /// A call that waits.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +90,12 @@ impl WaitQueue {
         self.list.lock().waiters.found(&Cells, waiter);
     }
 
+    /// The waiter with this number, if it is queued, stays so when it is woken: it attempts after
+    /// each wake, and need not be inserted again.
+    pub fn stay(&self, waiter: u32) {
+        self.list.lock().waiters.stay(&Cells, waiter);
+    }
+
     /// The waiter with this number stops waiting. `may_be_ready`: another one may succeed.
     pub fn remove(&self, waiter: u32, may_be_ready: bool) {
         let next = self.list.lock().waiters.remove(&Cells, waiter, may_be_ready);
@@ -107,8 +113,15 @@ impl WaitQueue {
     /// watches.
     pub fn wake_one(&self) {
         let mut list = self.list.lock();
+        let first = list.waiters.first();
         let next = list.waiters.wake_one(&Cells);
-        wake_and_tell(list, next);
+        if list.watches.is_some() {
+            return notify(list, next);
+        }
+        drop(list);
+        if let (Some(cell), Some(coroutine)) = (first, next) {
+            burst::wake(Woken { cell, coroutine });
+        }
     }
 
     /// Wakes all current waiters one after another: each wakes the next one after its attempt.

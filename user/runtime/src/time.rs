@@ -1,18 +1,17 @@
 //! Time: instants, sleeping, time limits.
 
 use core::fmt;
-use core::future::Future;
+use core::future::{Future, poll_fn};
 use core::ops::{Add, Sub};
 use core::pin::pin;
 use core::sync::atomic::Ordering::Relaxed;
-
-use cops_abi::Errno;
-use cops_abi::errno::CallResult;
-use cops_abi::syscall::{CLOCK_MONOTONIC, CLOCK_NANOSLEEP};
-use futures_util::future::{Either, select};
+use core::task::Poll;
 
 use crate::call::{Call, Mode, Operation, Request, Scratch};
 use crate::{arch, shared, task};
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::syscall::{CLOCK_MONOTONIC, CLOCK_NANOSLEEP};
 
 pub use core::time::Duration;
 
@@ -124,10 +123,21 @@ impl core::error::Error for Elapsed {}
 /// # Errors
 /// [`Elapsed`]. If both are ready at the same time, the output wins.
 pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
-    match select(pin!(future), pin!(sleep(limit))).await {
-        Either::Left((output, _)) => Ok(output),
-        Either::Right(((), _)) => Err(Elapsed),
-    }
+    let mut future = pin!(future);
+    // Only when the future has to wait: most are ready at once, and need no clock.
+    let mut limited = pin!(None);
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Ok(output));
+        }
+        if limited.is_none() {
+            limited.set(Some(sleep(limit)));
+        }
+        let is_over =
+            limited.as_mut().as_pin_mut().is_none_or(|sleep| sleep.poll(context).is_ready());
+        if is_over { Poll::Ready(Err(Elapsed)) } else { Poll::Pending }
+    })
+    .await
 }
 
 /// `clock_nanosleep` until an instant.

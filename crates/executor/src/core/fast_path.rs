@@ -154,7 +154,7 @@ impl Executor {
         path.left = path.left.wrapping_sub(1);
         let is_over = outcome == Outcome::Yields
             || path.left == 0
-            || self.has_more_to_do::<ALONE>(worker, state, path.priority);
+            || self.has_more_after_wait::<ALONE>(worker, state, path.priority);
         let locked = if is_over { None } else { worker.try_lock() };
         let Some(locked) = locked else {
             path.leave(slot, id, outcome);
@@ -241,10 +241,28 @@ impl Executor {
         others || state.posted.load(Ordering::Relaxed) != 0
     }
 
-    /// Calls the hook `external`; true if a stop is requested, or another worker publishes
-    /// something more urgent.
+    /// As `has_more_to_do`, where a call would save no register.
+    #[inline(always)]
+    fn has_more_after_wait<const ALONE: bool>(
+        &self,
+        worker: &Worker,
+        state: &WorkerState,
+        priority: Priority,
+    ) -> bool {
+        !ALONE && self.attend_here(worker, priority) || state.posted.load(Ordering::Relaxed) != 0
+    }
+
+    /// As `attend_here`. Out of line, because what it needs of registers would be saved in each
+    /// poll of a coroutine that yields.
     #[inline(never)]
     fn attend(&self, worker: &Worker, priority: Priority) -> bool {
+        self.attend_here(worker, priority)
+    }
+
+    /// Calls the hook `external`; true if a stop is requested, or another worker publishes
+    /// something more urgent.
+    #[inline(always)]
+    fn attend_here(&self, worker: &Worker, priority: Priority) -> bool {
         let attention = self.attention.load(Ordering::Relaxed);
         if attention & ATTENTION_EXTERNAL != 0
             && let Some(hooks) = self.hooks()

@@ -11,6 +11,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 use super::channel_error::{SendError, TryReceiveError, TrySendError};
+use crate::core::atomic::{AtomicBool, Ordering};
 use crate::front::lock::Guarded;
 
 /// Makes a channel that holds at most `capacity` values. It allocates here, for all of them, and
@@ -48,14 +49,22 @@ use crate::front::lock::Guarded;
 #[must_use]
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(capacity != 0, "a channel holds at least one value");
-    let state = Arc::new(Guarded::new(State {
+    let state = Guarded::new(State {
         values: VecDeque::with_capacity(capacity),
         capacity,
         sender: None,
         receiver: None,
         is_closed: false,
-    }));
-    (Sender { state: state.clone() }, Receiver { state })
+    });
+    let shared = Arc::new(Shared { state, seems_empty: AtomicBool::new(true) });
+    (Sender { shared: shared.clone() }, Receiver { shared })
+}
+
+struct Shared<T> {
+    state: Guarded<State<T>>,
+    /// Whether there was no value when the state was last unlocked. Read without the lock, as a
+    /// hint: a receiver that finds it set brings its waker to the first try.
+    seems_empty: AtomicBool,
 }
 
 struct State<T> {
@@ -69,8 +78,8 @@ struct State<T> {
 }
 
 /// Sets `is_closed`, and wakes the other end.
-fn close<T>(state: &Guarded<State<T>>, other: impl FnOnce(&mut State<T>) -> Option<Waker>) {
-    let waker = state.with(|state| {
+fn close<T>(shared: &Shared<T>, other: impl FnOnce(&mut State<T>) -> Option<Waker>) {
+    let waker = shared.state.with(|state| {
         state.is_closed = true;
         other(state)
     });
@@ -98,7 +107,7 @@ fn wake(waker: Option<Waker>) {
 /// assert_eq!(receiver.try_receive(), Err(TryReceiveError::Closed));
 /// ```
 pub struct Sender<T> {
-    state: Arc<Guarded<State<T>>>,
+    shared: Arc<Shared<T>>,
 }
 
 /// The end of a [`channel`] where values come out.
@@ -113,7 +122,7 @@ pub struct Sender<T> {
 /// assert_eq!(sender.try_send(1), Err(TrySendError::Closed(1)));
 /// ```
 pub struct Receiver<T> {
-    state: Arc<Guarded<State<T>>>,
+    shared: Arc<Shared<T>>,
 }
 
 impl<T> Sender<T> {
@@ -184,7 +193,7 @@ impl<T> Sender<T> {
 
     /// If the channel is full, a `waker` is registered; the previous one replaces it.
     fn push(&self, value: T, waker: &mut Option<Waker>) -> Result<(), TrySendError<T>> {
-        let receiver = self.state.with(|state| {
+        let receiver = self.shared.state.with(|state| {
             if state.is_closed {
                 return Err(TrySendError::Closed(value));
             }
@@ -195,6 +204,7 @@ impl<T> Sender<T> {
                 return Err(TrySendError::Full(value));
             }
             state.values.push_back(value);
+            self.shared.seems_empty.store(false, Ordering::Relaxed);
             Ok(state.receiver.take())
         })?;
         wake(receiver);
@@ -219,13 +229,17 @@ impl<T> Receiver<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn receive(&mut self) -> impl Future<Output = Option<T>> {
-        poll_fn(|context| match self.try_receive() {
-            Err(TryReceiveError::Empty) => self.wait_to_receive(context),
-            result => Poll::Ready(result.ok()),
+        poll_fn(|context| {
+            if !self.shared.seems_empty.load(Ordering::Relaxed)
+                && let Ok(value) = self.try_receive()
+            {
+                return Poll::Ready(Some(value));
+            }
+            self.wait_to_receive(context)
         })
     }
 
-    /// The channel was empty a moment ago: registers the waker and tries once more.
+    /// The channel was empty a moment ago, or is closed: tries, and registers the waker.
     ///
     /// Apart: the rest is small and becomes part of the coroutine's own poll.
     #[inline(never)]
@@ -257,8 +271,12 @@ impl<T> Receiver<T> {
 
     /// If the channel is empty, a `waker` is registered; the previous one replaces it.
     fn pop(&self, waker: &mut Option<Waker>) -> Result<T, TryReceiveError> {
-        let (value, sender) = self.state.with(|state| match state.values.pop_front() {
-            Some(value) => Ok((value, state.sender.take())),
+        let shared = &*self.shared;
+        let (value, sender) = shared.state.with(|state| match state.values.pop_front() {
+            Some(value) => {
+                shared.seems_empty.store(state.values.is_empty(), Ordering::Relaxed);
+                Ok((value, state.sender.take()))
+            }
             None if state.is_closed => Err(TryReceiveError::Closed),
             None => {
                 if waker.is_some() {
@@ -274,14 +292,14 @@ impl<T> Receiver<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        close(&self.state, |state| state.receiver.take());
+        close(&self.shared, |state| state.receiver.take());
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut values = VecDeque::new();
-        close(&self.state, |state| {
+        close(&self.shared, |state| {
             swap(&mut state.values, &mut values);
             state.sender.take()
         });

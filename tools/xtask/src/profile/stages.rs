@@ -71,8 +71,8 @@ pub const STAGES: [Stage; 12] = [
     },
     Stage {
         name: "completion",
-        what: "of the standing read, in its kernel coroutine",
-        words: &["call::cell::poll", "call::cell::attempt"],
+        what: "of the standing read, by the receiver or in its coroutine",
+        words: &["call::cell::poll", "call::cell::attempt", "call::together", "attempt_calls"],
         allowed: 1250,
         goal: 350,
     },

@@ -192,8 +192,12 @@ impl Header {
     /// The first field, in wire order, that is invalid for this direction.
     pub fn parse(received: &[u8], expected: Direction) -> Result<Option<Self>, Malformed> {
         let Some(length) = field(received, 0).map(u32::from_le_bytes) else { return Ok(None) };
-        let side_of_length =
-            Side::from_wire_length(length).ok_or(Malformed::Length { found: length })?;
+        // Without a root in the usual case: the field `n` is there, and it matches.
+        let side_of_length = field(received, 6)
+            .and_then(|side| Side::new(u16::from_le_bytes(side)))
+            .filter(|side| side.wire_length() == length)
+            .or_else(|| Side::from_wire_length(length))
+            .ok_or(Malformed::Length { found: length })?;
 
         let Some(class) = field(received, 4).map(|[byte]: [u8; 1]| byte) else { return Ok(None) };
 

@@ -169,7 +169,7 @@ impl<O: Operation> Call<O> {
         let inherited = in_flight::inherited();
         // Before the system call, because another worker may get the result before this call
         // returns.
-        lease.arm(waker, coroutine.raw());
+        lease.arm(coroutine.raw());
         limit::begin();
         in_flight::begin(coroutine);
         // SAFETY: `Operation` guarantees the validity of its memory, and the lease that of the
@@ -178,6 +178,7 @@ impl<O: Operation> Call<O> {
             unsafe { crate::arch::system_call(number, arguments, coroutine.raw(), lease.token()) };
         if let Some(handle) = NonZeroU64::new(handle) {
             lease.set_handle(handle.get());
+            lease.register(waker);
             in_flight::check_priority(coroutine, inherited, handle.get());
             self.state = State::InFlight(lease, CallHandle(handle), coroutine);
             return Poll::Pending;

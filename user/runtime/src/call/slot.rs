@@ -32,9 +32,11 @@ use core::task::Waker;
 
 use alloc::alloc::{Layout, alloc_zeroed};
 use cops_abi::errno::{CallResult, decode};
+use cops_abi::page::MAX_CPUS;
 use futures_util::task::AtomicWaker;
 
 use crate::lock::Lock;
+use crate::worker;
 
 /// Size of a slot's memory that the kernel may write to. Short reads and wait statuses use it and
 /// need no allocation. (24 bytes: the shortest message of the matrix service, and the header of
@@ -91,6 +93,9 @@ static SEGMENT: [AtomicPtr<Slot>; SEGMENTS] = [const { AtomicPtr::new(ptr::null_
 /// fails if the stack was changed and changed back; the lower half is the index of the top slot
 /// plus 1.
 static VACANT_TOP: AtomicU64 = AtomicU64::new(0);
+/// A vacant slot of each virtual CPU that is not on the stack: its index plus 1, or 0. Only code on
+/// that virtual CPU uses it, and that is never interrupted by code that leases slots.
+static SPARE: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 /// Number of slots that were ever leased.
 static USED: Lock<u32> = Lock::new(0);
 
@@ -115,10 +120,35 @@ fn named(token: u64) -> Option<&'static Slot> {
 pub struct Lease(&'static Slot);
 
 /// Leases a vacant slot; `None` if there is no memory for another one.
+#[inline]
 pub fn lease() -> Option<Lease> {
-    let slot = pop_vacant().or_else(add_slot)?;
+    let slot = take_spare().or_else(vacant)?;
     slot.set(IDLE);
     Some(Lease(slot))
+}
+
+/// Apart, because it needs more registers.
+#[inline(never)]
+fn vacant() -> Option<&'static Slot> {
+    pop_vacant().or_else(add_slot)
+}
+
+#[inline]
+fn take_spare() -> Option<&'static Slot> {
+    let spare = SPARE.get(worker::current())?;
+    let index = spare.load(Relaxed).checked_sub(1)?;
+    spare.store(0, Relaxed);
+    slot(index)
+}
+
+/// Keeps a vacant slot for the next call, unless there is one.
+#[inline]
+fn keep_spare(slot: &Slot) -> bool {
+    let Some(spare) = SPARE.get(worker::current()).filter(|spare| spare.load(Relaxed) == 0) else {
+        return false;
+    };
+    spare.store(slot.index.load(Relaxed) + 1, Relaxed);
+    true
 }
 
 fn pop_vacant() -> Option<&'static Slot> {
@@ -135,6 +165,7 @@ fn pop_vacant() -> Option<&'static Slot> {
     }
 }
 
+#[inline(never)]
 fn push_vacant(slot: &'static Slot) {
     let number = u64::from(slot.index.load(Relaxed)) + 1;
     let mut top = VACANT_TOP.load(Relaxed);
@@ -189,12 +220,25 @@ impl Slot {
         self.generation() << 32 | u64::from(self.index.load(Relaxed))
     }
 
-    /// Prepares the slot for a call with its token. `waker` is woken when the result has arrived.
-    pub fn arm(&self, waker: &Waker, coroutine: u64) {
+    /// Prepares the slot for a call with its token. If it turns out to be in flight, the caller
+    /// [registers a waker](Self::register).
+    ///
+    /// Without the waker, because most calls complete at once, and their wakers would be copied for
+    /// nothing.
+    pub fn arm(&self, coroutine: u64) {
         self.handle.store(0, Relaxed);
         self.coroutine.store(coroutine, Relaxed);
-        self.waker.register(waker);
         self.set(IN_FLIGHT);
+    }
+
+    /// The call for which the slot was [armed](Self::arm) is in flight: `waker` is woken when the
+    /// result has arrived, at once if it has.
+    pub fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+        // Another worker may have delivered it before the waker was registered.
+        if self.result().is_some() {
+            waker.wake_by_ref();
+        }
     }
 
     /// The result has been taken, and the same call will deliver another one.
@@ -285,7 +329,9 @@ impl Drop for Lease {
         // Dropped now, because a waker of another executor may own resources.
         drop(slot.waker.take());
         slot.word.store((slot.generation() + 1) << 32 | u64::from(VACANT), Release);
-        push_vacant(slot);
+        if !keep_spare(slot) {
+            push_vacant(slot);
+        }
     }
 }
 

@@ -24,16 +24,19 @@ use crate::message::{Message, PATIENCE, QUEUE_MESSAGES, SHORTEST_BYTES};
 pub async fn receive(stream: TcpStream) {
     let (reader, writer) = stream.into_split();
     let Ok(mut reader) = reader.incoming(SHORTEST_BYTES) else { return };
-    let Some((first, mut request)) = request(&mut reader).await else { return };
-    let priority = class::priority(first.class);
-    if let Some(id) = task::current() {
-        task::set_priority(id, priority);
-    }
-    let Some(mut requests) = start(writer, priority) else { return };
-    while requests.send(request).await.is_ok() {
-        match self::request(&mut reader).await {
-            Some((_, next)) => request = next,
-            None => return,
+    let mut writer = Some(writer);
+    let mut requests = None;
+    while let Some(request) = request(&mut reader).await {
+        if let Some(writer) = writer.take() {
+            let priority = class::priority(request.class());
+            if let Some(id) = task::current() {
+                task::set_priority(id, priority);
+            }
+            requests = start(writer, priority);
+        }
+        let Some(requests) = &mut requests else { return };
+        if requests.send(request).await.is_err() {
+            return;
         }
     }
 }
@@ -47,9 +50,9 @@ fn start(writer: OwnedWriteHalf, priority: Priority) -> Option<Sender<Message>> 
     Some(requests)
 }
 
-/// The next request and its header; `None` at the end of the stream, if the request is invalid, or
-/// if there is no memory for it.
-async fn request(reader: &mut Incoming) -> Option<(Header, Message)> {
+/// The next request; `None` at the end of the stream, if the request is invalid, or if there is no
+/// memory for it.
+async fn request(reader: &mut Incoming) -> Option<Message> {
     let mut bytes = [0; SHORTEST_BYTES];
     let mut received = 0;
     let header = loop {
@@ -64,9 +67,12 @@ async fn request(reader: &mut Incoming) -> Option<(Header, Message)> {
     };
     let mut request = Message::new(header)?;
     request.bytes_mut().get_mut(..received)?.copy_from_slice(bytes.get(..received)?);
-    let (result, words) = reader.fill(request.take_words(), received).await;
-    request.put_words(words);
-    result.ok().map(|()| (header, request))
+    if received < request.bytes().len() {
+        let (result, words) = reader.fill(request.take_words(), received).await;
+        request.put_words(words);
+        result.ok()?;
+    }
+    Some(request)
 }
 
 /// Multiplies requests and queues the answers.

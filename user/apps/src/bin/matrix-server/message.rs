@@ -6,14 +6,14 @@
 //! disconnected; others are not affected.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cops::abi::layout::PAGE_BYTES;
+use cops::memory::zeroed_words;
 use cops::time::Duration;
 use matrix_message::{
-    Direction, ELEMENT_BYTES, HEADER_BYTES, HEADER_WORDS, Header, Operation, as_bytes,
-    as_bytes_mut, perform,
+    ELEMENT_BYTES, HEADER_BYTES, HEADER_WORDS, Header, Operation, Side, as_bytes, as_bytes_mut,
+    perform,
 };
 
 /// Maximum number of requests, and of answers, that wait in a connection.
@@ -36,46 +36,43 @@ pub fn limit_memory() -> cops::io::Result<()> {
     Ok(())
 }
 
-/// Permission to allocate a message of this many bytes.
-struct Share(u32);
-
-impl Share {
-    fn take(bytes: u32) -> Option<Self> {
-        let take = |left: usize| left.checked_sub(bytes as usize);
-        BYTES_LEFT.fetch_update(Relaxed, Relaxed, take).ok().map(|_| Self(bytes))
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        BYTES_LEFT.fetch_add(self.0 as usize, Relaxed);
-    }
+/// Takes the bytes of a message of this size from the limit. Returns whether it has so many.
+fn take_share(side: Side) -> bool {
+    let take = |left: usize| left.checked_sub(side.message_bytes());
+    BYTES_LEFT.fetch_update(Relaxed, Relaxed, take).is_ok()
 }
 
 /// Header and elements in one allocation, as on the wire.
 pub struct Message {
     words: Box<[u64]>,
-    _share: Share,
+    /// As in `words`. Its size is what the message has taken from the limit.
+    header: Header,
 }
 
-const _: () = assert!(size_of::<Message>() == 24, "queues hold several for each connection");
+const _: () = assert!(size_of::<Message>() == 32, "queues hold several for each connection");
 
 impl Message {
     /// A message of zeros after this header; `None` if it is over the limit or there is no memory.
     pub fn new(header: Header) -> Option<Self> {
-        let share = Share::take(u32::try_from(header.side.message_bytes()).ok()?)?;
-        let count = header.side.message_words();
-        let mut words = Vec::new();
-        words.try_reserve_exact(count).ok()?;
-        words.resize(count, 0);
-        let mut message = Self { words: words.into_boxed_slice(), _share: share };
+        if !take_share(header.side) {
+            return None;
+        }
+        let mut message = Self { words: Box::default(), header };
+        // If there is no memory, the message gives back what it has taken.
+        message.words = zeroed_words(header.side.message_words())?;
         message.set_header(header);
         Some(message)
     }
 
     fn set_header(&mut self, header: Header) {
+        self.header = header;
         let (place, _) = self.words.split_at_mut(HEADER_WORDS);
         as_bytes_mut(place).copy_from_slice(&header.encode());
+    }
+
+    /// The priority class of its connection.
+    pub fn class(&self) -> u8 {
+        self.header.class
     }
 
     /// Takes the memory out, for reading into it.
@@ -99,8 +96,11 @@ impl Message {
     }
 
     /// Makes the answer to this request; `None` if there is no memory for it.
+    ///
+    /// Apart from the coroutine, which would keep what the multiplication needs in memory.
+    #[inline(never)]
     pub fn answer(mut self) -> Option<Self> {
-        let request = Header::parse(self.bytes(), Direction::Request).ok()??;
+        let request = self.header;
         if request.operation == Operation::Echo {
             self.set_header(request.answer());
             return Some(self);
@@ -110,5 +110,11 @@ impl Message {
         perform(request.operation, request.side, elements, answer.words.get_mut(HEADER_WORDS..)?)
             .ok()?;
         Some(answer)
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        BYTES_LEFT.fetch_add(self.header.side.message_bytes(), Relaxed);
     }
 }

@@ -34,15 +34,15 @@ fn receive(stream: TcpStream, waiting: Waiting) {
         return;
     }
     let (reader, writer) = stream.into_split();
-    let Some((first, mut request)) = request(&reader) else { return };
-    let priority = class::priority(first.class);
+    let Some(mut request) = request(&reader) else { return };
+    let priority = class::priority(request.class());
     if thread::current().set_priority(priority).is_err() {
         return;
     }
     let Ok(requests) = start_others(writer, priority, waiting) else { return };
     while requests.send(request).is_ok() {
         match self::request(&reader) {
-            Some((_, next)) => request = next,
+            Some(next) => request = next,
             None => return,
         }
     }
@@ -61,9 +61,9 @@ fn start_others(
     Ok(requests)
 }
 
-/// The next request and its header; `None` at the end of the stream, if the request is invalid, or
-/// if there is no memory for it.
-fn request(reader: &OwnedReadHalf) -> Option<(Header, Message)> {
+/// The next request; `None` at the end of the stream, if the request is invalid, or if there is no
+/// memory for it.
+fn request(reader: &OwnedReadHalf) -> Option<Message> {
     let mut bytes = [0; SHORTEST_BYTES];
     let mut received = 0;
     let header = loop {
@@ -78,7 +78,7 @@ fn request(reader: &OwnedReadHalf) -> Option<(Header, Message)> {
     while received < request.bytes().len() {
         received += read(reader, request.bytes_mut().get_mut(received..)?)?;
     }
-    Some((header, request))
+    Some(request)
 }
 
 /// Waits for bytes. `None`: there are none any more.

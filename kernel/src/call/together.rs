@@ -1,0 +1,78 @@
+//! Calls that a service has woken in a burst, attempted by that service instead of their coroutines
+//! (decision 55).
+//!
+//! An attempt here is what a poll of the call's coroutine does, under the same lock, for the same
+//! account. It is made only if it is short and nothing that is ready is more urgent than the call:
+//! then the coroutine would be next, or one of its peers. Otherwise the coroutine is woken.
+//!
+//! Several results of one process and level are announced once.
+#![allow(unsafe_code)]
+
+use alloc::sync::Arc;
+
+use cops_abi::Priority;
+
+use super::cell::{self, Attempted};
+use super::{Call, Operation};
+use crate::process::{Process, RUN_QUEUE};
+use crate::sched::{Woken, kernel_waiting, wake_by_number};
+
+/// Maximum number of bytes that an attempt may copy: with its bookkeeping some 1,500 instructions.
+const SHORT_BYTES: usize = 2048;
+
+/// Results of one process that are in its ring, and are to be announced.
+struct Unannounced {
+    process: Arc<Process>,
+    priority: Priority,
+    /// Number of results, and how many the process has not taken.
+    results: usize,
+    occupancy: u32,
+}
+
+impl Unannounced {
+    fn announce(self) {
+        self.process.announce(self.occupancy, self.priority, self.results);
+    }
+}
+
+/// Attempts the calls that a burst has woken, or wakes their coroutines.
+// SAFETY: the symbol and the signature are those that `sched` declares, and nothing else in the
+// kernel defines this symbol.
+#[unsafe(export_name = "cops_attempt_calls")]
+fn attempt_calls(woken: &[Woken]) {
+    let mut unannounced: Option<Unannounced> = None;
+    for &Woken { cell, coroutine } in woken {
+        let announce = |process: &Arc<Process>, occupancy, priority| match &mut unannounced {
+            Some(last) if Arc::ptr_eq(&last.process, process) && last.priority == priority => {
+                last.results += 1;
+                last.occupancy = occupancy;
+            }
+            other => {
+                let process = process.clone();
+                let new = Unannounced { process, priority, results: 1, occupancy };
+                if let Some(before) = other.replace(new) {
+                    before.announce();
+                }
+            }
+        };
+        match cell::attempt(cell, coroutine, is_next, announce) {
+            Attempted::Refused => wake_by_number(coroutine),
+            Attempted::Ended => cell::end_coroutine(coroutine),
+            Attempted::Waits | Attempted::Gone => {}
+        }
+    }
+    if let Some(last) = unannounced {
+        last.announce();
+    }
+}
+
+/// Whether the attempt of this call is short, and nothing that is ready is to come before it.
+fn is_next(call: &Call) -> bool {
+    let bytes = match &call.operation {
+        Operation::Standing(read) => read.bytes_max(),
+        Operation::Read { buffer, .. } => buffer.len(),
+        _ => return false,
+    };
+    let waiting = Priority::most_urgent_in(kernel_waiting() | RUN_QUEUE.levels());
+    bytes <= SHORT_BYTES && !waiting.is_some_and(|other| other.is_more_urgent_than(call.priority))
+}
