@@ -127,12 +127,9 @@ impl Boot {
         add(&["-display", "none", "-monitor", "none", "-serial", "stdio"]);
         // A guest that resets itself has crashed: end instead of restarting.
         add(&["-no-reboot"]);
-        match self.count_instructions {
-            Some(idle) => {
-                let sleep = if idle == Idle::Skipped { "off" } else { "on" };
-                add(&["-icount", &format!("shift={},sleep={sleep}", self.clock_shift)]);
-            }
-            None => {}
+        if let Some(idle) = self.count_instructions {
+            let sleep = if idle == Idle::Skipped { "off" } else { "on" };
+            add(&["-icount", &format!("shift={},sleep={sleep}", self.clock_shift)]);
         }
         if self.count_instructions.is_some() {
             // The machine's entropy and date must be the same in each run, so that the run is
