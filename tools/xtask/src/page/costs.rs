@@ -177,6 +177,12 @@ pub fn scale(material: &Material) -> Section {
              their addresses, and each has a socket set of its own."
                 .to_owned(),
         ],
+        remarks: vec![
+            "What a request takes beside ten thousand idle connections is some hundred instructions \
+             more than beside ten. The connections themselves are found at the same cost; the maps of \
+             the others, such as that of timers, grow by levels."
+                .to_owned(),
+        ],
         ..Section::default()
     };
     let files: Vec<&File> = material.files_of("scale").collect();
