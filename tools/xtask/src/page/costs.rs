@@ -178,9 +178,9 @@ pub fn scale(material: &Material) -> Section {
                 .to_owned(),
         ],
         remarks: vec![
-            "What a request takes beside ten thousand idle connections is some hundred instructions \
-             more than beside ten. The connections themselves are found at the same cost; the maps of \
-             the others, such as that of timers, grow by levels."
+            "A request takes some hundred instructions more beside ten thousand idle connections \
+             than beside ten. Connections are found at the same cost; a part of the difference may be \
+             the ordered map of timers, which has more levels. It has not been profiled yet."
                 .to_owned(),
         ],
         ..Section::default()

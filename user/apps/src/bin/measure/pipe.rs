@@ -2,8 +2,8 @@
 //! writes it to pipe `i + 1`.
 //!
 //! In the literal mode a message ends with the end of its pipe: a task reads to the end of the
-//! file, writes, and closes. In the steady mode a message is as long as all are, and `rounds` messages
-//! follow each other, each sent when the one before has arrived.
+//! file, writes, and closes. In the steady mode a message is as long as all are, and `rounds`
+//! messages follow each other, each sent when the one before has arrived.
 
 use alloc::vec;
 use alloc::vec::Vec;
