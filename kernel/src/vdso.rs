@@ -1,8 +1,8 @@
 //! The vDSO: the scheduler's core as an image that the kernel and every process execute.
 //!
 //! It is embedded at build time, in pages of its own that are mapped read-execute everywhere and
-//! are never writable. In the kernel's file there is room for a larger one, so that another scheduler
-//! can be put in its place before the boot (decision 57).
+//! are never writable. In the kernel's file there is room for a larger one, so that another
+//! scheduler can be put in its place before the boot (decision 57).
 #![allow(unsafe_code)]
 
 use crate::machine::layout::PAGE_BYTES;

@@ -45,7 +45,8 @@ pub enum Command {
     Profile(Profile),
     /// Boot under gdb, with the symbols of kernel, vDSO and program
     Debug(Debug),
-    /// Show the papers' experiments as a page; list the data, measure them, insert them into documents
+    /// The papers' experiments as a page; the data under docs/results: list them, measure them
+    /// again, insert them into the documents
     Report(Report),
     /// Run every test, or some
     Test(Test),

@@ -1,4 +1,5 @@
-//! `./cops report`: the data under docs/results as a page, and the figures of them in the documents.
+//! `./cops report`: the data under docs/results as a page, and the figures of them in the
+//! documents.
 
 use std::path::Path;
 use std::process::Command;

@@ -244,8 +244,41 @@ pub fn age(workspace: &Workspace, data: &Data, source: &Source) -> Age {
     }
 }
 
-/// The faults of the data files themselves: a file that no command makes, or one that does not name
-/// its command.
+/// The columns that SPEC 5.6 wants in every row of an experiment, by the name of the bench. Those
+/// that depend on the clock are not among them.
+const COLUMNS: [(&str, &[&str]); 7] = [
+    ("ring", &["model", "n", "ms"]),
+    ("pipe", &["model", "n", "bytes", "ms"]),
+    ("models", &["model", "connections", "matrix", "vcpus", "sent", "received", "errors"]),
+    ("priority-classes", &["model", "connections", "matrix", "vcpus", "sent", "received"]),
+    (
+        "memory",
+        &["model", "max_connections", "kernel_bytes_per_connection", "user_bytes_per_connection"],
+    ),
+    ("switch", &["op", "instructions", "ns"]),
+    ("scale", &["connections", "bytes_per_connection"]),
+];
+
+/// The columns that a data file of an experiment, or one of its variants, lacks in some row.
+fn missing_columns(name: &str, value: &Value) -> Vec<&'static str> {
+    let is_of = |bench: &str| {
+        name.strip_prefix(bench).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let Some((_, columns)) = COLUMNS.iter().find(|(bench, _)| is_of(bench)) else {
+        return Vec::new();
+    };
+    let rows = value.get("rows").and_then(Value::as_array);
+    let has = |column: &str| {
+        rows.is_some_and(|rows| {
+            !rows.is_empty()
+                && rows.iter().all(|row| row.get(column).is_some_and(|value| !value.is_null()))
+        })
+    };
+    columns.iter().copied().filter(|column| !has(column)).collect()
+}
+
+/// The faults of the data files themselves: a file that no command makes, one that does not name
+/// its command, or one of an experiment that lacks a column.
 pub fn judge(data: &Data) -> Vec<String> {
     let mut wrong = Vec::new();
     for name in data.names() {
@@ -253,6 +286,9 @@ pub fn judge(data: &Data) -> Vec<String> {
             wrong.push(format!(
                 "docs/results/{name}.json: no command makes it (tools/xtask/src/figures/sources.rs)"
             ));
+        }
+        for column in data.get(name).map_or(Vec::new(), |value| missing_columns(name, value)) {
+            wrong.push(format!("docs/results/{name}.json: a row has no column {column}"));
         }
         for key in ["command", "commit"] {
             let says = data.get(name).and_then(|value| value.get("config")?.get(key)?.as_str());
@@ -262,4 +298,22 @@ pub fn judge(data: &Data) -> Vec<String> {
         }
     }
     wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_row_of_an_experiment_has_its_columns() {
+        let good = json!({"rows": [{"model": "thread", "n": 1, "ms": 2.0}]});
+        assert_eq!(missing_columns("ring", &good), [""; 0]);
+        assert_eq!(missing_columns("ring-wall", &good), [""; 0]);
+        assert_eq!(missing_columns("pipe", &good), ["bytes"]);
+        assert_eq!(missing_columns("files", &good), [""; 0]);
+        let bad = json!({"rows": [{"model": "thread", "n": 1, "ms": 2.0}, {"model": "x", "n": 2, "ms": null}]});
+        assert_eq!(missing_columns("ring", &bad), ["ms"]);
+        assert_eq!(missing_columns("scale", &json!({"rows": []})).len(), 2);
+    }
 }

@@ -1,6 +1,6 @@
 //! Plots as SVG inside of a page: lines with markers, on linear or logarithmic axes. Colours are
-//! classes of the page's style sheet, so that a plot is as light or dark as the page. The drawing is
-//! small and is stretched to its place, which keeps its text legible on a phone.
+//! classes of the page's style sheet, so that a plot is as light or dark as the page. The drawing
+//! is small and is stretched to its place, which keeps its text legible on a phone.
 
 use std::fmt::Write as _;
 

@@ -26,7 +26,8 @@ use crate::workspace::Workspace;
 
 const FRAME_BYTES: u64 = 4096;
 /// Each of the two buffers of a connection in the papers' memory: enough for the papers' messages,
-/// which have at most 1.8 KB. By default a buffer has 4 KiB, and connections use half of the memory.
+/// which have at most 1.8 KB. By default a buffer has 4 KiB, and connections use half of the
+/// memory.
 const BUFFER_BYTES: u32 = 2048;
 const MEBIBYTE: u64 = 1 << 20;
 /// The papers' memory: 26 MiB of frames and 8 MiB of kernel heap, which are one pool here.

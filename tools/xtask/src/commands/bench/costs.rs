@@ -95,6 +95,9 @@ pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> O
     Ok(Measured { rows, linux: kernel.map(|kernel| kernel.version), report })
 }
 
+/// Names of rows, and their instructions.
+pub type NamedCosts = Vec<(String, f64)>;
+
 /// The version of Linux, and the names and instructions of its rows; `None` if its kernel or what
 /// its program is built with is not there.
 ///
@@ -104,7 +107,7 @@ pub fn only_linux(
     workspace: &Workspace,
     prepared: &Prepared,
     options: &Bench,
-) -> Outcome<Option<(String, Vec<(String, f64)>)>> {
+) -> Outcome<Option<(String, NamedCosts)>> {
     let ready = packages::ensure(&[packages::LINUX_GCC], Progress::Lines)
         .and_then(|()| linux_kernel::ensure(workspace, Progress::Lines));
     let kernel = match ready {

@@ -5,8 +5,8 @@
 //! counts and bytes are lists with commas, starts a process for each combination. The process
 //! prints what it measured itself:
 //!
-//! - mode `literal`, as in the paper: from the start of its `main` to its end. It creates the tasks,
-//!   each of which acts once, and waits for their ends.
+//! - mode `literal`, as in the paper: from the start of its `main` to its end. It creates the
+//!   tasks, each of which acts once, and waits for their ends.
 //! - mode `steady`: from the moment when all tasks wait to the end of the last round. The tasks
 //!   have at least `TURNS` turns together, and ten each. `create_instructions` is what led to this
 //!   moment.
@@ -51,7 +51,7 @@ pub struct Plan {
     pub rounds: u64,
 }
 
-/// Stack of each thread: that of the threads of Linux, whose C library takes no smaller one.
+/// Stack of each thread: that of the threads of Linux, where the C library takes no smaller one.
 pub const STACK_BYTES: usize = 16 * 1024;
 
 /// The number of tasks that are about to wait for the first time.

@@ -1,9 +1,9 @@
 //! Experiment B: `n` tasks in a chain of `n + 1` pipes. Task `i` reads a message from pipe `i` and
 //! writes it to pipe `i + 1`.
 //!
-//! In the literal mode a message ends with the end of its pipe: a task reads to the end of the file,
-//! writes, and closes. In the steady mode a message is as long as all are, and `rounds` messages
-//! follow each other, each sent when the one before has arrived.
+//! In the literal mode a message ends with the end of its pipe: a task reads to the end of the
+//! file, writes, and closes. In the steady mode a message is as long as all are, and `rounds`
+//! messages follow each other, each sent when the one before has arrived.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -39,8 +39,8 @@ fn check(expected: &[u8], found: &[u8]) -> io::Result<()> {
     Err(wrong("the length of the right bytes of a message", place as u64, expected.len() as u64))
 }
 
-/// The ends of a chain's pipes: what each task reads and writes, what the main task writes, and what
-/// it reads.
+/// The ends of a chain's pipes: what each task reads and writes, what the main task writes, and
+/// what it reads.
 struct Chain {
     tasks: Vec<(Fd, Fd)>,
     first: Fd,
@@ -72,8 +72,8 @@ pub async fn run(plan: &Plan, measured: &mut Measured) -> io::Result<()> {
 
 // ---- coroutines
 
-/// Reads a whole message into `buffer`, which has room for a byte more. Returns its length, which is
-/// less in a literal chain that was cut. The buffer is lent to the kernel, so nothing is copied.
+/// Reads a whole message into `buffer`, which has room for a byte more. Returns its length, which
+/// is less in a literal chain that was cut. The buffer is lent to the kernel, so nothing is copied.
 async fn receive(plan: &Plan, reader: &Fd, mut buffer: Vec<u8>) -> io::Result<(usize, Vec<u8>)> {
     let mut count = 0;
     while !plan.is_steady || count < plan.bytes {

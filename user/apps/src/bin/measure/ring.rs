@@ -40,7 +40,7 @@ fn is_last(plan: Plan, turn: u64) -> bool {
     is_last
 }
 
-/// The index in the table of the task whose turn follows that of task `number`.
+/// The index in the table of the task with the turn that follows that of task `number`.
 fn next(plan: Plan, number: u64) -> usize {
     ((number + 1) % (plan.tasks + 1)) as usize
 }
