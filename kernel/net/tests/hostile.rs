@@ -32,6 +32,14 @@ fn scene() -> Scene {
     let (client6, server6) = world.pair_at(&listener, address("[fd00::2]:7"));
     let mut transfer = Transfer::new(10_000);
     assert!(world.run_until(60 * SECOND, |_| transfer.pump(&client, &server)));
+    for _ in 0..6 {
+        client.try_send(b"request").unwrap();
+        assert!(world.run_until(SECOND, |_| server.try_receive(&mut [0; 9]) == Ok(7)));
+        server.try_send(b"answer").unwrap();
+        assert!(world.run_until(SECOND, |_| client.try_receive(&mut [0; 9]) == Ok(6)));
+    }
+    let on_the_fast_path = world.b.stack.statistics();
+    assert!(on_the_fast_path.fast_path_entered > on_the_fast_path.fast_path_left);
     client6.try_send(b"over version six").unwrap();
     let datagrams = world.b.stack.bind_udp(address("[::]:53")).unwrap();
     let sender = world.a.stack.bind_udp(address("[::]:0")).unwrap();
