@@ -3,21 +3,25 @@
 //! smoltcp acknowledges data after 10 ms, or at once if there is more than a segment of it. So a
 //! request of two segments was answered with two frames: an acknowledgement, and then the answer,
 //! which acknowledges as well. Here the acknowledgement of a connection that *answers* waits for
-//! the answer, for at most the same 10 ms. A connection answers if it last sent data within 10 ms
-//! after data arrived; it does not any more when an acknowledgement has waited in vain. (Linux
-//! calls this the ping-pong mode.)
+//! the answer, for at most twice the time that the last answer took, and for 10 to 40 ms. A
+//! connection answers if it last sent data within 40 ms after data arrived; it does not any more
+//! when an acknowledgement has waited in vain. (Linux calls this the ping-pong mode, and waits for
+//! 40 ms.) So a server with a thousand connections, of which each waits for its turn, does not send
+//! an acknowledgement and an answer for each request.
 //!
 //! An acknowledgement waits only while the peer may send half of a receive buffer more before it
 //! gets one, so the window does not hold the peer up: otherwise smoltcp decides. So a one-way
 //! stream, with segments of the usual size, is acknowledged at every second segment, as without
-//! this. The caller excludes everything but plain
-//! data in order: gaps, duplicates, FIN and window probes are answered at once.
+//! this. The caller excludes everything but plain data in order: gaps, duplicates, FIN and window
+//! probes are answered at once.
 
-/// smoltcp's delay of an acknowledgement.
+/// smoltcp's delay of an acknowledgement, the shortest one here.
 const DELAY_MICROSECONDS: u64 = 10_000;
+/// The longest delay.
+const DELAY_MICROSECONDS_MAX: u64 = 40_000;
 
 /// What is known about the data of one peer. Protected by the endpoint's lock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Acknowledgements {
     /// When data last arrived.
     received_at: Option<u64>,
@@ -27,8 +31,22 @@ pub(crate) struct Acknowledgements {
     due: Option<u64>,
     /// The window that the last frame announced.
     window: usize,
-    /// Whether the connection answers.
+    /// Whether the connection answers, and how long the next acknowledgement waits for that.
     answers: bool,
+    delay: u64,
+}
+
+impl Default for Acknowledgements {
+    fn default() -> Self {
+        Acknowledgements {
+            received_at: None,
+            waiting: 0,
+            due: None,
+            window: 0,
+            answers: false,
+            delay: DELAY_MICROSECONDS,
+        }
+    }
 }
 
 impl Acknowledgements {
@@ -49,16 +67,26 @@ impl Acknowledgements {
             self.due = None;
             return None;
         }
-        let due = *self.due.get_or_insert(now + DELAY_MICROSECONDS);
+        let due = *self.due.get_or_insert(now + self.delay);
         (now < due).then_some(due)
     }
 
-    /// Whether the acknowledgement of `length` more bytes would wait: what
-    /// [`received`](Self::received) would decide.
+    /// Whether the acknowledgement of `length` more bytes would wait on the fast path: as
+    /// [`received`](Self::received) decides, and as smoltcp does with the first segment.
     pub(crate) fn would_wait(&self, length: usize, room: usize, now: u64) -> bool {
-        self.answers
+        (self.answers || self.waiting == 0)
             && self.waiting + length + room <= self.window
             && self.due.is_none_or(|due| now < due)
+    }
+
+    /// A segment with `length` bytes has arrived on the fast path, of which the acknowledgement
+    /// [waits](Self::would_wait).
+    pub(crate) fn wait(&mut self, length: usize, now: u64) {
+        self.received_at = Some(now);
+        self.waiting += length;
+        if self.due.is_none() {
+            self.due = Some(now + if self.answers { self.delay } else { DELAY_MICROSECONDS });
+        }
     }
 
     /// Until when the acknowledgement waits at most, if it waits.
@@ -68,7 +96,7 @@ impl Acknowledgements {
 
     /// Number of bytes that arrived since the last frame was sent, and since when they wait.
     pub(crate) fn waiting(&self, now: u64) -> (usize, u64) {
-        (self.waiting, self.due.map_or(now, |due| due.saturating_sub(DELAY_MICROSECONDS)))
+        (self.waiting, self.due.map_or(now, |due| due.saturating_sub(self.delay)))
     }
 
     /// The window that the last frame announced.
@@ -90,8 +118,11 @@ impl Acknowledgements {
         let in_vain = self.due.take().is_some_and(|due| due <= now);
         self.waiting = 0;
         if with_data {
-            let recently = |at: u64| now < at + DELAY_MICROSECONDS;
-            self.answers = self.received_at.take().map_or(self.answers, recently);
+            if let Some(received_at) = self.received_at.take() {
+                let took = now.saturating_sub(received_at);
+                self.answers = took < DELAY_MICROSECONDS_MAX;
+                self.delay = (2 * took).clamp(DELAY_MICROSECONDS, DELAY_MICROSECONDS_MAX);
+            }
         } else if in_vain {
             self.answers = false;
         }
@@ -124,12 +155,42 @@ mod tests {
         assert_eq!(state.received(1, true, 2048, 5_000), Some(15_000), "it still answers");
         state.sent(false, 4096, 15_000);
         assert_eq!(state.received(1, true, 2048, 16_000), None, "it waited in vain");
-        state.sent(true, 4096, 40_000);
-        assert_eq!(state.received(1, true, 2048, 41_000), None, "no answer, but a message");
-        state.sent(true, 4096, 42_000);
-        assert_eq!(state.received(1, true, 2048, 43_000), Some(53_000), "it answers again");
-        state.sent(true, 3000, 44_000);
-        assert_eq!(state.received(900, true, 2048, 45_000), Some(55_000), "the window is open");
-        assert_eq!(state.received(100, true, 2048, 45_000), None, "the window is nearly used up");
+        state.sent(true, 4096, 60_000);
+        assert_eq!(state.received(1, true, 2048, 61_000), None, "no answer, but a message");
+        state.sent(true, 4096, 62_000);
+        assert_eq!(state.received(1, true, 2048, 63_000), Some(73_000), "it answers again");
+        state.sent(true, 3000, 64_000);
+        assert_eq!(state.received(900, true, 2048, 65_000), Some(75_000), "the window is open");
+        assert_eq!(state.received(100, true, 2048, 65_000), None, "the window is nearly used up");
+    }
+
+    #[test]
+    fn it_waits_for_twice_the_time_of_the_last_answer() {
+        let mut state = Acknowledgements::default();
+        for (took, waits) in [(1_000, 10_000), (9_000, 18_000), (16_000, 32_000), (30_000, 40_000)]
+        {
+            state.received(1, true, 0, 100_000);
+            state.sent(true, 4096, 100_000 + took);
+            assert_eq!(state.received(1, true, 0, 200_000), Some(200_000 + waits));
+            state.sent(true, 4096, 200_000);
+        }
+        state.received(1, true, 0, 300_000);
+        state.sent(true, 4096, 340_000);
+        assert_eq!(state.received(1, true, 0, 400_000), None, "that was too long");
+    }
+
+    #[test]
+    fn on_the_fast_path_the_first_segment_waits_in_any_case() {
+        let mut state = Acknowledgements::default();
+        state.sent(false, 4096, 0);
+        assert!(state.would_wait(1448, 2048, 50));
+        state.wait(1448, 50);
+        assert_eq!(state.due(), Some(10_050));
+        assert!(!state.would_wait(100, 2048, 60), "a second segment");
+        state.sent(true, 4096, 1_000);
+        assert_eq!(state.due(), None);
+        state.wait(1000, 2_000);
+        assert!(state.would_wait(1000, 2048, 2_000), "it answers");
+        assert!(!state.would_wait(1100, 2048, 2_000), "the window is nearly used up");
     }
 }

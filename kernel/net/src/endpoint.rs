@@ -77,6 +77,7 @@ pub(crate) struct EndpointState {
 }
 
 /// The protocol of the socket, and the state that belongs to it.
+#[allow(clippy::large_enum_variant, reason = "nearly all endpoints are of the largest variant")]
 pub(crate) enum Protocol {
     Stream(Stream),
     Datagram(Datagram),

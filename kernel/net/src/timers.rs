@@ -3,9 +3,9 @@
 //! Most deadlines are never reached: an acknowledgement goes out with an answer, and a
 //! retransmission is not needed. So what matters is the cost of a deadline that changes.
 //!
-//! - A deadline within the next 30 ms goes into the *wheel*: 16 slots of 2 ms, each a list without
+//! - A deadline within the next 60 ms goes into the *wheel*: 32 slots of 2 ms, each a list without
 //!   order. It costs a few instructions, whatever the number of entries. It is rounded up to the
-//!   end of its slot, so an acknowledgement leaves after 10 to 12 ms.
+//!   end of its slot, so an acknowledgement leaves up to 2 ms late.
 //! - A later one goes into an ordered map.
 //!
 //! Each endpoint has at most one entry in each. When a deadline becomes later, or is no longer
@@ -66,7 +66,7 @@ struct Near {
 /// Length of a slot: 2,048 microseconds.
 const SLOT_BITS: u32 = 11;
 /// Number of slots.
-const SLOTS: usize = 16;
+const SLOTS: usize = 32;
 
 /// The earlier of two deadlines, of which there may be none.
 pub(crate) fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
@@ -295,7 +295,7 @@ mod tests {
         /// Against a map from the end of each slot to its number of entries.
         #[test]
         fn the_wheel_gives_entries_back_in_order_and_soon_after_their_time(
-            steps in prop::collection::vec((0..9_000u64, 0..40_000u64, 0..4u8), 0..300),
+            steps in prop::collection::vec((0..9_000u64, 0..90_000u64, 0..4u8), 0..300),
         ) {
             let (mut wheel, mut model, mut now) = (Wheel::default(), BTreeMap::new(), 12_345);
             for (passes, ahead, pops) in steps {
@@ -309,7 +309,7 @@ mod tests {
                     Err(_) => {
                         // Too far, or its slot has entries that are overdue.
                         let overdue = model.first_key_value().is_some_and(|(&end, _)| end <= now);
-                        prop_assert!(ahead > 28_000 || overdue);
+                        prop_assert!(ahead > 60_000 || overdue);
                     }
                 }
                 for _ in 0..pops {

@@ -288,8 +288,11 @@ fn a_device_that_becomes_free_just_before_the_mark_is_set_is_noticed() {
 /// Exchanges during which smoltcp forgets data in flight: the window closed and opened again.
 #[test]
 fn a_connection_that_smoltcp_has_forgotten_continues() {
-    let mut stalls = 0;
-    for seed in [48, 141, 232, 313] {
+    let (mut stalls, mut seed) = (0, 0);
+    // It is rare: some hundred exchanges, or thousands.
+    while stalls == 0 {
+        seed += 1;
+        assert!(seed < 1000, "it never happens");
         let mut world = World::with(|configuration| configuration.fast_path = false);
         let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
         let (client, server) = world.pair(&listener);
@@ -313,6 +316,4 @@ fn a_connection_that_smoltcp_has_forgotten_continues() {
         }
         stalls += world.a.stack.statistics().stalls + world.b.stack.statistics().stalls;
     }
-    println!("{stalls} stalls");
-    assert!(stalls > 0);
 }

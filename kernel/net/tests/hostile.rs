@@ -32,6 +32,14 @@ fn scene() -> Scene {
     let (client6, server6) = world.pair_at(&listener, address("[fd00::2]:7"));
     let mut transfer = Transfer::new(10_000);
     assert!(world.run_until(60 * SECOND, |_| transfer.pump(&client, &server)));
+    for _ in 0..6 {
+        client.try_send(b"request").unwrap();
+        assert!(world.run_until(SECOND, |_| server.try_receive(&mut [0; 9]) == Ok(7)));
+        server.try_send(b"answer").unwrap();
+        assert!(world.run_until(SECOND, |_| client.try_receive(&mut [0; 9]) == Ok(6)));
+    }
+    let on_the_fast_path = world.b.stack.statistics();
+    assert!(on_the_fast_path.fast_path_entered > on_the_fast_path.fast_path_left);
     client6.try_send(b"over version six").unwrap();
     let datagrams = world.b.stack.bind_udp(address("[::]:53")).unwrap();
     let sender = world.a.stack.bind_udp(address("[::]:0")).unwrap();
@@ -202,24 +210,61 @@ proptest! {
 /// next.
 type Change = (u8, i32, i32, u16, usize, u8);
 
-/// Passes changed segments of the live connection to the stack.
-fn receive_segments(segments: Vec<Change>) {
-    let mut scene = scene();
+/// The last segment of the live connection that `a` has sent: an acknowledgement.
+fn last_segment(scene: &Scene) -> Vec<u8> {
     let port = scene.client.local_address().port();
     let last = scene.recorded.iter().rev().find(|frame| {
         frame[12..14] == [8, 0] && frame.get(23) == Some(&6) && frame[34..36] == port.to_be_bytes()
     });
-    let last = last.unwrap().clone();
-    let number = |at: usize| u32::from_be_bytes(last[at..at + 4].try_into().unwrap());
+    last.unwrap().clone()
+}
+
+/// The segment with other numbers, and with `length` bytes.
+fn changed(segment: &[u8], sequence: i32, acknowledgement: i32, length: usize) -> Vec<u8> {
+    let number = |at: usize| u32::from_be_bytes(segment[at..at + 4].try_into().unwrap());
+    let mut frame = segment[..54].to_vec();
+    frame.extend(vec![0x55; length]);
+    let total = (frame.len() - 14) as u16;
+    frame[16..18].copy_from_slice(&total.to_be_bytes());
+    frame[38..42].copy_from_slice(&number(38).wrapping_add_signed(sequence).to_be_bytes());
+    frame[42..46].copy_from_slice(&number(42).wrapping_add_signed(acknowledgement).to_be_bytes());
+    frame[46] = 0x50;
+    repair_checksums(&mut frame);
+    frame
+}
+
+/// Each of these is not the expected segment of a connection on the fast path.
+#[test]
+fn a_strange_segment_ends_the_fast_path() {
+    for (sequence, acknowledgement, length) in
+        [(1, 0, 0), (-1, 0, 0), (1, 0, 1), (-1, 0, 1), (0, 1, 0), (0, 1, 1), (0, 0, 3000)]
+    {
+        let scene = scene();
+        let left = scene.world.b.stack.statistics().fast_path_left;
+        let segment = changed(&last_segment(&scene), sequence, acknowledgement, length);
+        scene.world.b.stack.receive(&segment);
+        let now = scene.world.b.stack.statistics().fast_path_left;
+        assert_eq!(now, left + 1, "{sequence} {acknowledgement} {length}");
+        still_in_order(scene);
+    }
+    // A duplicate acknowledgement, which is a sign of loss only while data is in flight.
+    let scene = scene();
+    let left = scene.world.b.stack.statistics().fast_path_left;
+    let duplicate = changed(&last_segment(&scene), 0, 0, 0);
+    scene.world.b.stack.receive(&duplicate);
+    assert_eq!(scene.world.b.stack.statistics().fast_path_left, left);
+    scene.server.try_send(b"in flight").unwrap();
+    scene.world.b.stack.receive(&duplicate);
+    assert_eq!(scene.world.b.stack.statistics().fast_path_left, left + 1);
+    still_in_order(scene);
+}
+
+/// Passes changed segments of the live connection to the stack.
+fn receive_segments(segments: Vec<Change>) {
+    let mut scene = scene();
+    let last = last_segment(&scene);
     for (flags, sequence, acknowledgement, window, length, action) in segments {
-        let mut frame = last[..54].to_vec();
-        frame.extend(vec![0x55; length]);
-        let total = (frame.len() - 14) as u16;
-        frame[16..18].copy_from_slice(&total.to_be_bytes());
-        frame[38..42].copy_from_slice(&number(38).wrapping_add_signed(sequence).to_be_bytes());
-        frame[42..46]
-            .copy_from_slice(&number(42).wrapping_add_signed(acknowledgement).to_be_bytes());
-        frame[46] = 0x50;
+        let mut frame = changed(&last, sequence, acknowledgement, length);
         // Resets and SYNs would end the connection early, so they are rare.
         frame[47] = if action == 0 { flags } else { flags & !(RST | SYN) | ACK };
         frame[48..50].copy_from_slice(&window.to_be_bytes());

@@ -57,8 +57,7 @@ impl LinkCore {
                 return true;
             }
             fast.next_expected = fast.next_expected.wrapping_add(data.len() as u32);
-            let half = fast.receive_capacity / 2;
-            stream.acknowledgements.received(data.len(), true, half, now);
+            stream.acknowledgements.wait(data.len(), now);
             stream.receivers.wake_all();
         }
         let acknowledgement = segment.acknowledgement();
