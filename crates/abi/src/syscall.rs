@@ -401,10 +401,11 @@ pub mod clone_flags {
     /// Flags for a thread that have no effect: share what System V semaphores would undo (there are
     /// none), detached.
     pub const THREAD_WITHOUT_EFFECT: usize = 0x4_0000 | 0x40_0000;
-    /// Share the memory. Only together with [`VFORK`]; the child gets a copy all the same.
+    /// Share the memory. Only together with [`VFORK`]; the child of a native program gets a copy
+    /// all the same.
     pub const VM: usize = 0x100;
-    /// Suspend the parent until the child has ended or called `execve`: has no effect, because the
-    /// child has memory of its own.
+    /// Together with [`VM`], in a Linux program: suspend the caller until the child has ended or
+    /// called `execve`. Otherwise without effect.
     pub const VFORK: usize = 0x4000;
     /// The fourth argument is the child's thread pointer.
     pub const SET_TLS: usize = 0x8_0000;

@@ -32,7 +32,7 @@ use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
 use crate::fs::{ConsoleRead, File, Object, ServedTransfer, SharedAsk};
 use crate::mm::PinnedBuffer;
-use crate::process::Process;
+use crate::process::{Process, ProcessId, children};
 use crate::sched::{Timer, Waiter, Waiting};
 
 /// Where `accept` stores the peer's address: the address and the word for its length.
@@ -102,6 +102,8 @@ pub enum Operation {
     Limited(Box<Limited>),
     /// Wait until the request that is prepared is answered, for a call in portions.
     Answer(SharedAsk),
+    /// Wait until this child no longer uses pages of the process.
+    Lent(ProcessId),
 }
 
 const _: () = assert!(size_of::<Operation>() <= 48);
@@ -126,7 +128,7 @@ impl Operation {
             Operation::Accept { .. } => 3,
             Operation::Connect { .. } => 4,
             Operation::Sleep { .. } => 5,
-            Operation::WaitChild(_) => 6,
+            Operation::WaitChild(_) | Operation::Lent(_) => 6,
             Operation::Disk(_) => 7,
             Operation::Futex(_) => 8,
             Operation::Lock(_) => 13,
@@ -173,7 +175,8 @@ impl Operation {
             Operation::Limited(limited) => limited.is_interruptible(),
             Operation::Path(call) => call.is_interruptible(),
             // As on Linux, a program is not interrupted while it is loaded.
-            Operation::Answer(_) => false,
+            // As on Linux, nor is one that has lent its memory.
+            Operation::Answer(_) | Operation::Lent(_) => false,
             _ => true,
         }
     }
@@ -224,6 +227,10 @@ impl Operation {
             Operation::Lock(wait) => wait.attempt(process),
             Operation::FileLock(call) => call.attempt(process),
             Operation::WaitChild(wait) => wait.attempt(process),
+            Operation::Lent(child) => {
+                let borrows = children::find(*child).is_some_and(|child| child.borrows_memory());
+                (!borrows).then_some(Ok(*child as usize))
+            }
             Operation::Disk(transfer) => transfer.attempt(),
             Operation::Poll(call) => call.attempt(process),
             Operation::Epoll(wait) => wait.attempt(process),
@@ -269,7 +276,7 @@ impl Operation {
                 cops_executor::wake_up(waiter.coroutine);
                 return Ok(false);
             }
-            Operation::WaitChild(_) => process.child_ended.insert(waiter),
+            Operation::WaitChild(_) | Operation::Lent(_) => process.child_ended.insert(waiter),
             Operation::ReadConsole { read } => read.insert_waiter(process.party(), waiter),
             Operation::Disk(transfer) => transfer.insert_waiter(waiter),
             Operation::Turn { thread } => {
@@ -344,7 +351,9 @@ impl Operation {
             return limited.remove_waiter(process, cell, must_pass_on);
         }
         match (&*self, self.file()) {
-            (Operation::WaitChild(_), _) => process.child_ended.remove(cell.number(), must_pass_on),
+            (Operation::WaitChild(_) | Operation::Lent(_), _) => {
+                process.child_ended.remove(cell.number(), must_pass_on);
+            }
             (Operation::Futex(wait), _) => wait.remove_waiter(process, must_pass_on),
             (Operation::Lock(wait), _) => wait.remove_waiter(process, must_pass_on),
             (Operation::FileLock(call), _) => call.remove_waiter(cell.number(), must_pass_on),
@@ -380,7 +389,9 @@ impl Operation {
             return limited.with_priority(priority).reorder(process, cell, priority);
         }
         match (&*self, self.file()) {
-            (Operation::WaitChild(_), _) => process.child_ended.pass_on(cell.number()),
+            (Operation::WaitChild(_) | Operation::Lent(_), _) => {
+                process.child_ended.pass_on(cell.number());
+            }
             (Operation::ReadConsole { read }, _) => read.pass_on(cell.number()),
             (Operation::Disk(transfer), _) => return transfer.pass_on(cell.number()),
             (Operation::FileLock(call), _) => call.pass_on(cell.number()),
@@ -449,6 +460,7 @@ impl Operation {
             | Operation::Long(_)
             | Operation::Sleep { .. }
             | Operation::WaitChild(_)
+            | Operation::Lent(_)
             | Operation::Futex(_)
             | Operation::Lock(_)
             | Operation::FileLock(_)

@@ -58,6 +58,7 @@ pub use crate::machine::layout;
 pub use address_space::AddressSpace;
 pub use cops_algorithms::user_range::{UserRange, own_pages};
 pub use error::{FaultError, MapError, OutOfMemory};
+pub use fork::Copying;
 pub use frames::Frame;
 pub use moves::Move;
 pub use object::{MemoryObject, Source, View, next_number as next_object_number};

@@ -275,6 +275,11 @@ impl Slot<'_> {
         !Frame::references_at(self.physical()).can_be_shared()
     }
 
+    /// Whether the frame of the entry, which is not empty, is common.
+    pub(super) fn is_common(&self) -> bool {
+        Frame::references_at(self.physical()).is_common()
+    }
+
     /// Number of references to the frame of the entry, which is not empty: of entries, objects and
     /// calls in flight.
     pub(super) fn references(&self) -> usize {

@@ -319,6 +319,7 @@ impl Process {
         personality: Personality,
     ) {
         self.space.exchange(space);
+        self.return_memory();
         self.ring.reopen();
         self.page.clear();
         self.woken.store(0, SeqCst);

@@ -16,7 +16,7 @@ use super::number::{Number, Unstarted};
 use super::signals::CpuSignals;
 use super::{Parts, PersonalityKind, Process, Thread, reaper};
 use crate::arch::UserContext;
-use crate::mm::{self, UserRange};
+use crate::mm::{self, Copying, UserRange};
 
 /// A copy that is being made. Dropping it frees everything.
 pub struct Forking {
@@ -28,6 +28,8 @@ pub struct Forking {
     child_number: Option<UserRange>,
     /// The word that becomes 0 when the child's first thread ends; 0 if there is none.
     clear_at_end: usize,
+    /// How the child gets the memory.
+    copying: Copying,
     stage: Stage,
 }
 
@@ -60,9 +62,11 @@ impl Forking {
         signals: CpuSignals,
         child_number: Option<UserRange>,
         clear_at_end: usize,
+        copying: Copying,
     ) -> Result<Self, Errno> {
         mm::admit()?;
-        Ok(Self { context, signals, child_number, clear_at_end, stage: Stage::Nothing })
+        let stage = Stage::Nothing;
+        Ok(Self { context, signals, child_number, clear_at_end, copying, stage })
     }
 
     /// Executes a portion on behalf of `parent`. `None` if there is more to do; the result is the
@@ -106,7 +110,7 @@ impl Forking {
                 }
             }
             Stage::Copying(number, parts, from) => {
-                match parent.space.copy_some(&parts.space, from)? {
+                match parent.space.copy_some(&parts.space, from, self.copying)? {
                     Some(next) => Stage::Copying(number, parts, next),
                     None => {
                         let ceiling = parent.ceiling.priority();
@@ -114,6 +118,7 @@ impl Forking {
                         parts.space.set_page_limit(parent.space.page_limit());
                         let process = Process::new(number.id, Some(parent), ceiling, what, *parts)?;
                         process.ignored.store(parent.ignored.load(Relaxed), Relaxed);
+                        process.borrows.store(self.copying == Copying::Lend, Relaxed);
                         Stage::Created(Unstarted { number, process })
                     }
                 }

@@ -115,6 +115,9 @@ pub struct Process {
     pub has_file_locks: AtomicBool,
     /// Woken when a child has ended.
     pub child_ended: WaitQueue,
+    /// Whether it uses pages of its parent, of which a thread waits until it no longer does
+    /// (decision 53).
+    borrows: AtomicBool,
     /// Coroutine calls in flight, including those with results for which the ring had no room.
     pub calls_in_flight: CallsInFlight,
     /// The most urgent level that it may have.
@@ -265,6 +268,7 @@ impl Process {
             files: Mutex::new(files),
             has_file_locks: AtomicBool::new(false),
             child_ended: WaitQueue::new(),
+            borrows: AtomicBool::new(false),
             calls_in_flight: CallsInFlight::new(family),
             ceiling: Ceiling::new(ceiling),
             cpus: Mutex::new(Cpus::new(
@@ -286,6 +290,20 @@ impl Process {
             cpu_count: AtomicUsize::new(0),
             kernel_model: AtomicU8::new(COROUTINES),
         })?)
+    }
+
+    /// Whether it still uses pages of its parent.
+    pub fn borrows_memory(&self) -> bool {
+        self.borrows.load(SeqCst)
+    }
+
+    /// It no longer uses pages of its parent, which goes on.
+    fn return_memory(&self) {
+        if self.borrows.swap(false, SeqCst)
+            && let Some(parent) = children::find(self.parent.load(Relaxed))
+        {
+            parent.child_ended.wake_all();
+        }
     }
 
     /// Checks that this process may kill `other` and set its ceiling and quotas, that is, that

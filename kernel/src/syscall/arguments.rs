@@ -87,6 +87,9 @@ pub struct Fork {
     pub child_number: Option<UserRange>,
     /// Address of the word that becomes 0 when the child's first thread ends; 0 if there is none.
     pub clear_at_end: usize,
+    /// Whether the child uses the caller's pages until it has ended or has another program, and the
+    /// caller waits for that.
+    pub borrows: bool,
 }
 
 /// A thread that `clone` is asked for.
@@ -458,6 +461,7 @@ impl<'a> Arguments<'a> {
             parent_number: self.number_place(PARENT_SET_TID, 2),
             child_number: self.number_place(CHILD_SET_TID, 4),
             clear_at_end: if flags & CHILD_CLEAR_TID != 0 { self.registers[4] } else { 0 },
+            borrows: shares == VM | VFORK,
         })
     }
 

@@ -331,7 +331,7 @@ fn dispatch(
         number::CLONE if args.number(0) & clone_flags::THREAD != 0 => {
             process::start_thread(cpu, frame, context, &args.thread()?).into()
         }
-        number::CLONE => process::fork(cpu, frame, context, &args.fork()?).into(),
+        number::CLONE => process::fork(cpu, frame, context, &args.fork()?)?,
         number::EXECVE => {
             let request = Request::new(args.number(1), args.number(2));
             process::execute(cpu, frame, context, || args.path(0), request)?

@@ -16,13 +16,13 @@ use super::{Reply, wait_for_answer};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call::{ChildWait, Operation, USAGE_BYTES};
 use crate::fs::terminal;
-use crate::mm::{self, Access, PinnedBuffer, UserRange};
+use crate::mm::{self, Access, Copying, PinnedBuffer, UserRange};
 use crate::process::resumable::{self, Resumable};
 use crate::process::signals::sent_by;
 use crate::process::spawn::Request;
 use crate::process::{
-    Begun, Executing, Forking, Outcome, Portion, Process, ProcessId, Releasing, Signalling, Target,
-    Thread, VirtualCpu, WaitStatus, children,
+    Begun, Executing, Forking, Outcome, PersonalityKind, Portion, Process, ProcessId, Releasing,
+    Signalling, Target, Thread, VirtualCpu, WaitStatus, children,
 };
 
 /// Size of the status that `wait4` stores.
@@ -141,11 +141,14 @@ pub fn begin_session(process: &Process) -> CallResult {
 
 /// `clone(flags, stack, ..)` of a process: starts a copy of it.
 pub fn fork(
-    cpu: &VirtualCpu,
+    cpu: &Arc<VirtualCpu>,
     frame: &SyscallFrame,
     context: &mut UserContext,
     request: &Fork,
-) -> Result<Option<usize>, Errno> {
+) -> Result<Reply, Errno> {
+    // The records that a native program's library has in its pages are not for two processes.
+    let is_linux = cpu.process.personality.kind() == PersonalityKind::Linux;
+    let copying = if request.borrows && is_linux { Copying::Lend } else { Copying::Copy };
     if cpu.index != 0 && cpu.process.personality.is_native() {
         // The child has a virtual CPU 0 only, and the library knows on which one it runs.
         return Err(Errno::EINVAL);
@@ -155,7 +158,11 @@ pub fn fork(
         let copy =
             context.copy(frame.coroutine != 0, request.stack_pointer, request.thread_pointer);
         let (signals, number) = (cpu.signals.copy(), request.child_number);
-        let forking = Forking::new(copy, signals, number, request.clear_at_end)?;
+        if copying == Copying::Lend {
+            cpu.process.space.prepare_to_lend(context.stack_pointer());
+        }
+        let clear_at_end = request.clear_at_end;
+        let forking = Forking::new(copy, signals, number, clear_at_end, copying)?;
         Ok(Resumable::Fork(try_box(forking)?))
     });
     let child = child.transpose()?;
@@ -163,7 +170,13 @@ pub fn fork(
         // As on Linux, a bad address does not undo the start.
         let _ = cpu.process.space.copy_out(place, &(child as u32).to_le_bytes());
     }
-    Ok(child)
+    Ok(match child {
+        None => Reply::Again,
+        Some(child) if copying == Copying::Lend => {
+            super::submit(cpu, frame, Operation::Lent(child as ProcessId))
+        }
+        Some(child) => Reply::Done(Ok(child)),
+    })
 }
 
 /// `execve(path, argv, envp)`.

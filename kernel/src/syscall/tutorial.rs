@@ -86,7 +86,8 @@ fn dispatch(
         }
         number::GETPID => Ok(process.id as usize).into(),
         number::KILL => kill(process, &args).into(),
-        number::FORK => process::fork(cpu, frame, context, &Fork::default()).into(),
+        number::FORK => process::fork(cpu, frame, context, &Fork::default())
+            .unwrap_or_else(|error| Reply::Done(Err(error))),
         number::EXEC => {
             let request = Request::new(args.number(1), 0);
             process::execute(cpu, frame, context, || in_root(&args.path(0)?), request)?

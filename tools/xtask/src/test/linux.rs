@@ -61,7 +61,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 47] = [
+const TESTS: [Test; 48] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -87,6 +87,15 @@ const TESTS: [Test; 47] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "memory is in order",
+        message: "",
+    },
+    Test {
+        name: "vfork: children that borrow memory",
+        program: "vfork",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "children are in order",
         message: "",
     },
     Test {

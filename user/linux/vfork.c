@@ -1,0 +1,216 @@
+/* vfork, and what the C library makes of it: what the child writes, its parent sees; the caller
+   waits, other threads do not; errors of posix_spawn; signals and ends of both meanwhile. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "children.h"
+
+enum { PAGE = 4096 };
+extern char **environ;
+static volatile int word;
+static volatile int *page;
+static const char *self;
+
+static int spawn(pid_t *child, const char *path, char **arguments) {
+    return posix_spawn(child, path, NULL, NULL, arguments, environ);
+}
+
+/* A child on a stack of its own that shares the memory, as posix_spawn starts one. User-mode QEMU
+   makes a copy of such a process instead, and executes no programs for RISC-V. */
+static pid_t borrow(int (*child)(void *), void *argument) {
+    static char stack[8][16 * PAGE] __attribute__((aligned(16)));
+    static int next;
+    return clone(child, stack[next++ % 8 + 1], CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
+}
+
+static int writes(void *unused) {
+    (void)unused;
+    usleep(20000);
+    for (int i = 0; i < 40; i++)
+        page[i * PAGE / sizeof *page] = i + 1;
+    word = 5;
+    _exit(3);
+}
+
+static void the_parent_waits_and_sees(void) {
+    word = 0;
+    pid_t child = borrow(writes, NULL);
+    CHECK(child > 0);
+    if (is_cops()) {
+        CHECK(word == 5);
+        for (int i = 0; i < 40; i++)
+            CHECK(page[i * PAGE / sizeof *page] == i + 1);
+    }
+    ended_with(child, 3);
+}
+
+static int executes(void *path) {
+    char *arguments[] = {path, "end", NULL};
+    word = 6;
+    execve(path, arguments, environ);
+    word = errno;
+    _exit(9);
+}
+
+/* The caller goes on when the child has another program, which runs for a while. */
+static void until_exec(void) {
+    int status;
+    pid_t child = borrow(executes, (void *)self);
+    CHECK(child > 0 && waitpid(child, &status, WNOHANG) == 0);
+    if (is_cops())
+        CHECK(word == 6);
+    ended_with(child, 17);
+    child = borrow(executes, "/nowhere");
+    ended_with(child, 9);
+    if (is_cops())
+        CHECK(word == ENOENT);
+    /* What the new program writes is its own. */
+    page[0] = 77;
+    child = borrow(executes, (void *)self);
+    ended_with(child, 17);
+    CHECK(page[0] == 77);
+}
+
+static void library(void) {
+    pid_t child;
+    char *arguments[] = {(char *)self, "end", NULL}, *wrong[] = {"nothing", NULL};
+    CHECK(spawn(&child, self, arguments) == 0);
+    ended_with(child, 17);
+    if (is_cops())
+        CHECK(spawn(&child, "/nowhere", wrong) == ENOENT);
+    FAILS(waitpid(-1, NULL, 0), ECHILD);
+    child = vfork();
+    if (child == 0)
+        _exit(21);
+    ended_with(child, 21);
+    /* After a fork, pages are common with a third process. */
+    pid_t third = fork();
+    CHECK(third >= 0);
+    if (third == 0) {
+        pause();
+        _exit(0);
+    }
+    if (is_cops())
+        CHECK(spawn(&child, "/nowhere", wrong) == ENOENT);
+    CHECK(kill(third, SIGKILL) == 0);
+    ended_by(third, SIGKILL);
+}
+
+static volatile int handled;
+static void on_signal(int signal) { handled += signal == SIGUSR1; }
+
+static int is_killed(void *to) {
+    (void)to;
+    usleep(20000);
+    raise(SIGKILL);
+    return 0;
+}
+
+static int sleeps(void *unused) {
+    (void)unused;
+    usleep(100000);
+    _exit(handled);
+}
+
+static void *sends(void *thread) {
+    usleep(30000);
+    CHECK(pthread_kill(*(pthread_t *)thread, SIGUSR1) == 0);
+    word = 8;
+    return NULL;
+}
+
+/* A handler runs when the child no longer has the stack; other threads go on. */
+static void signals(void) {
+    struct sigaction action = {.sa_handler = on_signal};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    pthread_t me = pthread_self(), sender;
+    CHECK(pthread_create(&sender, NULL, sends, &me) == 0);
+    pid_t child = borrow(sleeps, NULL);
+    CHECK(child > 0);
+    if (is_cops())
+        CHECK(handled == 1 && word == 8);
+    CHECK(pthread_join(sender, NULL) == 0);
+    ended_with(child, 0);
+    ended_by(borrow(is_killed, NULL), SIGKILL);
+}
+
+/* The parent is killed while its child has the memory. */
+static void killed_parent(void) {
+    for (int round = 0; round < 10; round++) {
+        int ends[2];
+        CHECK(pipe(ends) == 0);
+        pid_t parent = fork();
+        CHECK(parent >= 0);
+        if (parent == 0) {
+            CHECK(close(ends[0]) == 0);
+            borrow(sleeps, NULL);
+            _exit(0);
+        }
+        CHECK(close(ends[1]) == 0);
+        usleep(5000 + round * 3000);
+        CHECK(kill(parent, SIGKILL) == 0);
+        int status;
+        CHECK(waitpid(parent, &status, 0) == parent);
+        /* The child goes on; it ends by itself. */
+        char byte;
+        CHECK(read(ends[0], &byte, 1) == 0 && close(ends[0]) == 0);
+    }
+}
+
+/* A child that has borrowed memory starts a copy, which is a copy. */
+static int copies(void *unused) {
+    (void)unused;
+    page[0] = 1;
+    pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        page[0] = 2;
+        _exit(page[0] == 2 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    _exit(status == 0 && page[0] == 1 ? 4 : 5);
+}
+
+static void copy_of_a_borrower(void) {
+    ended_with(borrow(copies, NULL), 4);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        page[0] = 99;
+        _exit(0);
+    }
+    ended_with(child, 0);
+    CHECK(page[0] != 99);
+}
+
+int main(int count, char **arguments) {
+    self = arguments[0];
+    if (count > 1 && strcmp(arguments[1], "end") == 0) {
+        usleep(20000);
+        return 17;
+    }
+    page = mmap(NULL, 40 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(page != MAP_FAILED);
+    for (int i = 0; i < 40; i++)
+        page[i * PAGE / sizeof *page] = -1;
+    the_parent_waits_and_sees();
+    until_exec();
+    library();
+    signals();
+    killed_parent();
+    copy_of_a_borrower();
+    printf("children are in order\n");
+    return 0;
+}
