@@ -10,6 +10,7 @@ use cops_algorithms::requests::{Requests, Room, Ticket};
 use cops_fallible::try_arc;
 use spin::{Mutex, Once};
 
+use super::Keep;
 use super::closed;
 use super::forget::{Forget, Forgotten, sweep};
 use super::mapped::{MappedFiles, WriteBack};
@@ -86,16 +87,25 @@ impl Connection {
         }
     }
 
+    /// A call of this priority waits for `request`.
+    pub fn hurry(&self, request: &Request, priority: Priority) {
+        let is_urgent = |ticket: Ticket| priority.is_more_urgent_than(ticket.priority());
+        if request.ticket().is_some_and(is_urgent) {
+            self.set_priority(request, priority);
+        }
+    }
+
     /// Removes a request of which the call does not wait any longer. If the server may still
-    /// change a file of which pages are kept, the request stays until it is answered.
-    pub fn remove(&self, request: &Request, ticket: Ticket) {
+    /// change a file of which pages are kept, the request stays until it is answered. Returns
+    /// whether the server will never see it.
+    pub fn remove(&self, request: &Request, ticket: Ticket) -> bool {
         let stays = request.changes() && self.pages.is_completed();
         let mut state = self.state.lock();
         let removed =
             if stays { state.requests.abandon(ticket) } else { state.requests.remove(ticket) };
         // What is dropped is dropped without the lock.
         drop(state);
-        drop(removed);
+        removed.is_some()
     }
 
     /// The family that pays for it.
@@ -112,8 +122,11 @@ impl Connection {
     pub(super) fn free_some(&self) -> bool {
         for _ in 0..PORTION_REQUESTS {
             let request = self.state.lock().requests.pop_abandoned();
-            if request.is_none() {
+            let Some(request) = request else {
                 return self.pages.get().is_some_and(Pages::free_some);
+            };
+            if let Some(file) = self.mapped.get(request.node()) {
+                file.is_answered_at_last(&request);
             }
         }
         true
@@ -136,6 +149,9 @@ impl Connection {
                 cops_executor::wake_up(coroutine);
                 return;
             }
+            if let Some(file) = self.mapped.get(request.node()) {
+                file.is_answered_at_last(&request);
+            }
         }
     }
 
@@ -144,14 +160,14 @@ impl Connection {
         self.is_closed.load(Acquire)
     }
 
-    /// It is mounted, and its root is in use. `keeps_pages`: see [`Pages`].
+    /// It is mounted, and its root is in use.
     ///
     /// # Errors
     /// `EBUSY` if it has been mounted before, `EIO` if the server is gone, `ENOMEM`.
-    pub fn begin(self: &Arc<Self>, keeps_pages: bool) -> Result<(), Errno> {
-        let pages = match keeps_pages {
-            true => Some(Pages::new(self.charge.family())?),
-            false => None,
+    pub fn begin(self: &Arc<Self>, keep: Keep) -> Result<(), Errno> {
+        let pages = match keep {
+            Keep::Nothing => None,
+            Keep::Pages | Keep::Writes => Some(Pages::new(self.charge.family())?),
         };
         let mut state = self.state.lock();
         if state.requests.is_closed() {
@@ -169,6 +185,9 @@ impl Connection {
                 return Err(error);
             }
             self.pages.call_once(|| pages);
+        }
+        if keep == Keep::Writes {
+            self.mapped.keep_writes();
         }
         Ok(())
     }
@@ -277,6 +296,9 @@ impl Connection {
                 && let Some(file) = self.mapped.get(request.node())
             {
                 request.with_sent(|data, sent| file.answered(&request, &reply, data, sent));
+                file.is_answered_at_last(&request);
+                // A page may have moved to the table in the meantime.
+                pages.answered(&request, &reply, None);
             }
         }
         let (coroutine, told) = answered?;

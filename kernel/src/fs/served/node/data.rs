@@ -4,13 +4,14 @@
 use alloc::sync::Arc;
 
 use cops_abi::Errno;
+use cops_abi::file::Status;
 use cops_abi::served::{self, DATA_BYTES_MAX, change, operation};
 use cops_fallible::List;
 
 use super::ServedNode;
 use crate::fs::node::{Attempt, NodeRef};
 use crate::fs::served::ask::{Answer, Ask};
-use crate::fs::served::mapped::{MappedFile, MappedFiles, Mapping};
+use crate::fs::served::mapped::{MappedFile, MappedFiles, Mapping, Writing};
 use crate::fs::served::pages::Pages;
 use crate::fs::served::request::{Data, Draft};
 use crate::mm::PinnedBuffer;
@@ -77,27 +78,62 @@ impl ServedNode {
         Some(if is_possible { Ok((end, count as usize)) } else { Err(Errno::EIO) })
     }
 
-    /// Writes back what `next` returns: bytes of a mapped file, and where they belong. Returns how
-    /// many have been written.
+    /// Writes back what `next` returns: dirty bytes, where they belong, and when the file was
+    /// written, in nanoseconds since 1970, if that is known. Returns how many have been written.
     pub(in crate::fs::served) fn write_back(
         &self,
-        next: impl FnOnce() -> Result<(u64, PinnedBuffer), Errno>,
+        next: impl FnOnce() -> Result<(u64, PinnedBuffer, Option<u64>), Errno>,
         ask: &mut Ask,
     ) -> Attempt<usize> {
         let answer = attempt!(ask.ask(&self.connection, || {
-            let (offset, buffer) = next()?;
+            let (offset, buffer, written_at) = next()?;
             let mut draft = Draft::new(operation::WRITE, self.number);
             let length = buffer.len();
             let mut buffers = List::new();
             buffers.try_push(buffer)?;
             (draft.first, draft.is_write_back) = (offset, true);
+            if let Some(written_at) = written_at {
+                (draft.flags, draft.second) = (served::WRITTEN_AT, written_at);
+            }
             draft.data = Data::From(buffers, length);
             Ok(draft)
         }));
         Some(usize::try_from(answer.reply.value).map_err(|_| Errno::EIO))
     }
 
-    /// The file, if it is mapped, or is to be written back.
+    /// The status, as the server has it.
+    pub(in crate::fs::served) fn status_of_server(&self, ask: &mut Ask) -> Attempt<Status> {
+        let status = attempt!(self.ask(operation::GET_STATUS, ask)).reply.status;
+        if status.kind() != self.kind || i64::try_from(status.size).is_err() {
+            return Some(Err(Errno::EIO));
+        }
+        let file_system = self.connection.number;
+        Some(Ok(Status { file_system, number: self.number, ..status }))
+    }
+
+    /// Writes dirty pages back, if the file `has_some`, before the first request of a step.
+    pub(super) fn write_back_first(
+        &self,
+        ask: &mut Ask,
+        has_some: impl Fn(&MappedFile) -> bool,
+    ) -> Attempt<()> {
+        if let Some(file) = self.mapped()
+            && (ask.has_turn_of(&file) || ask.is_fresh() && has_some(&file))
+        {
+            return file.write_back(ask);
+        }
+        Some(Ok(()))
+    }
+
+    /// What an open file needs so that its writes are kept; `None` if they are not.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn writing(&self, node: &NodeRef, payer: Family) -> Result<Option<Arc<Writing>>, Errno> {
+        MappedFiles::write(&self.connection, node, payer)
+    }
+
+    /// The file, if it is mapped or written, or is to be written back.
     pub fn mapped(&self) -> Option<Arc<MappedFile>> {
         self.connection.mapped.get(self.number)
     }
@@ -128,6 +164,10 @@ impl ServedNode {
             // What a write-back has sent would make the file longer again.
             if !ask.is_pending() && file.would_lose(length) {
                 return Some(Err(Errno::ETXTBSY));
+            }
+            if let Err(error) = file.prepare_resize(ask)? {
+                ask.end_turn();
+                return Some(Err(error));
             }
         }
         attempt!(self.ask_with(operation::SET_STATUS, ask, |draft| {

@@ -44,7 +44,11 @@ pub struct Opened {
 
 impl Opened {
     pub async fn new() -> Result<Self, Failure> {
-        let mut hand = Hand::mounted_cached().await?;
+        Self::with(Hand::mounted_cached().await?).await
+    }
+
+    /// The file of a server that has just been mounted.
+    pub async fn with(mut hand: Hand) -> Result<Self, Failure> {
         let options = async { OpenOptions::new().read(true).write(true).open("/disk/f").await };
         let opening = task::spawn_join(options, Priority::DEFAULT);
         // It looks the name up, and asks whether the file can be changed.
