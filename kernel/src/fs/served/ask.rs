@@ -155,6 +155,12 @@ impl Ask {
         self.pending.is_some()
     }
 
+    /// The pages that an unsent request asks for: the first, and how many.
+    pub fn unsent_pages(&self) -> Option<(u64, u64)> {
+        let unsent = self.pending.as_ref().filter(|pending| pending.room.is_some());
+        unsent.and_then(|pending| pending.request.pages())
+    }
+
     /// Whether there is a request that has not been sent.
     pub fn is_unsent(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.room.is_some())

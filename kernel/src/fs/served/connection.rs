@@ -5,12 +5,13 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use cops_abi::errno::CallResult;
 use cops_abi::served::{BUFFER_BYTES_MIN, FORGET_MAX, Reply, Request as Header, operation};
-use cops_abi::{Errno, Priority};
+use cops_abi::{CoroutineId, Errno, Priority};
 use cops_algorithms::requests::{Requests, Room, Ticket};
 use cops_fallible::try_arc;
 use spin::{Mutex, Once};
 
 use super::Keep;
+use super::ahead::Ahead;
 use super::closed;
 use super::forget::{Forget, Forgotten, sweep};
 use super::mapped::{MappedFiles, WriteBack};
@@ -38,6 +39,8 @@ pub struct Connection {
     is_closed: AtomicBool,
     /// Pages of files, if the file system was mounted so.
     pages: Once<Pages>,
+    /// Requests for pages that a reader will need.
+    pub(super) ahead: Ahead,
     /// Files that are mapped, of those of which pages are kept.
     pub(super) mapped: MappedFiles,
     /// In the list of closed connections: the next one.
@@ -69,14 +72,37 @@ impl State {
 impl Connection {
     /// Sends `request` for the call of `waiter`, which attempts once more afterwards.
     pub fn send(&self, request: &Arc<Request>, room: Room<Arc<Request>>, waiter: &Waiter) {
+        self.send_for(request, room, (waiter.priority, Some(waiter.coroutine)));
+    }
+
+    /// Sends `request`, for which no call waits. Returns whether it has.
+    pub fn send_alone(
+        &self,
+        request: &Arc<Request>,
+        room: Room<Arc<Request>>,
+        priority: Priority,
+    ) -> bool {
+        self.send_for(request, room, (priority, None))
+    }
+
+    fn send_for(
+        &self,
+        request: &Arc<Request>,
+        room: Room<Arc<Request>>,
+        (priority, coroutine): (Priority, Option<CoroutineId>),
+    ) -> bool {
         let number = self.last_request.fetch_add(1, Relaxed) + 1;
-        let ticket = Ticket::new(waiter.priority, number);
-        request.sends(ticket, waiter.coroutine);
+        let ticket = Ticket::new(priority, number);
+        request.sends(ticket, coroutine);
         let inserted = self.state.lock().requests.insert(room, ticket, request.clone());
         match inserted {
             Ok(()) => self.readers.wake_one(),
-            Err(request) => request.refuse(),
+            Err(request) => {
+                request.refuse();
+                return false;
+            }
         }
+        true
     }
 
     /// The call of `request` has another priority.
@@ -152,6 +178,7 @@ impl Connection {
             if let Some(file) = self.mapped.get(request.node()) {
                 file.is_answered_at_last(&request);
             }
+            self.ahead.ends(&request);
         }
     }
 
@@ -292,6 +319,9 @@ impl Connection {
             let bytes = buffer.len() - Reply::BYTES;
             let is_data = reply.error == 0 && matches!(answered, Ok((_, Ok(_))));
             pages.answered(&request, &reply, is_data.then_some(bytes));
+            if request.pages().is_some() {
+                self.ahead.ends(&request);
+            }
             if request.changes()
                 && let Some(file) = self.mapped.get(request.node())
             {
@@ -344,6 +374,7 @@ impl FileServer {
             last_request: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             pages: Once::new(),
+            ahead: Ahead::new(),
             mapped: MappedFiles::new(),
             next_closed: Mutex::new(None),
             charge,

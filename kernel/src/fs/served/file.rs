@@ -109,6 +109,9 @@ pub struct ServedTransfer {
     turn: Option<u64>,
     /// Whether it is in the queue for the turn.
     is_queued: bool,
+    /// A page that was asked for ahead, which it waits for; and whether it is in that queue.
+    page: Option<u64>,
+    is_in_queue_for_page: bool,
     ask: Ask,
 }
 
@@ -146,6 +149,8 @@ impl ServedTransfer {
             is_request,
             turn,
             is_queued,
+            page: None,
+            is_in_queue_for_page: false,
             ask,
         })
     }
@@ -170,6 +175,7 @@ impl ServedTransfer {
         // No position is larger than a signed number can be.
         let room = (i64::MAX as u64).saturating_sub(at);
         let length = self.length.min(usize::try_from(room).unwrap_or(usize::MAX));
+        self.page = None;
         self.ask.begin(0, payer);
         let result = match self.direction {
             Waiting::ToRead if length == 0 => Ok((at, 0)),
@@ -250,6 +256,11 @@ impl ServedTransfer {
                 if read.bytes > 0 {
                     continue;
                 }
+                let page = from / FRAME_BYTES as u64;
+                if node.is_coming(page) {
+                    self.page = Some(page);
+                    return None;
+                }
             }
             let answer = match node.read_pages(from, rest, &mut self.ask)? {
                 Ok(answer) => answer,
@@ -290,10 +301,23 @@ impl ServedTransfer {
 
     /// Registers `waiter` for the next event: its turn, or the reply.
     pub fn insert_waiter(&mut self, waiter: Waiter) {
-        if self.ask.must_wait() {
+        let file = self.file.clone();
+        let Object::Served(served) = &file.object else { return };
+        let page = self.page.take();
+        if let (Some(page), Some(node)) = (page, served.node.served()) {
             self.stop_queueing(waiter.number, false);
+            self.is_in_queue_for_page = true;
+            node.wait_for_page(page, waiter);
+        } else if self.ask.must_wait() {
+            self.stop_queueing(waiter.number, false);
+            let pages = self.ask.unsent_pages();
             self.ask.insert_waiter(&waiter);
-        } else if let Object::Served(served) = &self.file.object {
+            if let (Some(pages), Some(node), Some(payer)) =
+                (pages, served.node.served(), self.ask.payer())
+            {
+                node.read_ahead(pages, payer, waiter.priority);
+            }
+        } else {
             self.is_queued = true;
             served.turns.insert(waiter);
         }
@@ -312,10 +336,14 @@ impl ServedTransfer {
     }
 
     fn stop_queueing(&mut self, waiter: u32, must_pass_on: bool) {
-        if core::mem::take(&mut self.is_queued)
-            && let Object::Served(served) = &self.file.object
-        {
+        let Object::Served(served) = &self.file.object else { return };
+        if core::mem::take(&mut self.is_queued) {
             served.turns.remove(waiter, must_pass_on);
+        }
+        if core::mem::take(&mut self.is_in_queue_for_page)
+            && let Some(node) = served.node.served()
+        {
+            node.stop_waiting_for_page(waiter);
         }
     }
 

@@ -13,7 +13,8 @@
 //! - `request` is one request: what is sent, and where the data of its reply go.
 //! - `ask` is the client's side: the part of a call that waits for requests.
 //! - `node` is what a path names in such a file system; `file` is an open one.
-//! - `pages` keeps pages of files, so that reads of them are no requests.
+//! - `pages` keeps pages of files, so that reads of them are no requests; `ahead` asks for those
+//!   that a reader will need next.
 //! - `mapped` has the pages of files that are mapped or written, and writes them back.
 //! - `forget` is the memory for the message that a node is not used any more.
 //! - `closed` frees what the connections of servers that are gone have kept.
@@ -23,6 +24,7 @@
 //! taken under the lock of a call's cell, and none of those is taken under them. The lock of the
 //! pages is taken under none of them, and none under it.
 
+mod ahead;
 mod ask;
 mod closed;
 mod connection;

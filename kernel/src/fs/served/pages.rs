@@ -116,6 +116,19 @@ impl Pages {
         drop(before);
     }
 
+    /// How many pages of `node` before page `number` are kept, without a gap, up to `most`.
+    pub fn count_before(&self, node: u64, number: u64, most: u64) -> u64 {
+        let mut kept = self.0.lock();
+        let before = (number.saturating_sub(most)..number).rev();
+        before.take_while(|&page| matches!(kept.table.find(node, page), Found::Page(..))).count()
+            as u64
+    }
+
+    /// Whether page `number` of `node` is not kept, and may exist.
+    pub fn is_missing(&self, node: u64, number: u64) -> bool {
+        matches!(self.0.lock().table.find(node, number), Found::Nothing)
+    }
+
     /// A request for pages is about to be made, because `length` bytes of `node` at `offset` are
     /// missing. Returns which bytes to ask for: where they begin, and how many.
     pub fn begin_fill(&self, node: u64, offset: u64, length: usize) -> (Fill, u64, usize) {

@@ -198,11 +198,19 @@ impl Request {
         Ok(try_arc(Self { header, names, effect, progress, charge })?)
     }
 
-    /// It is about to be sent.
-    pub fn sends(&self, ticket: Ticket, coroutine: CoroutineId) {
+    /// It is about to be sent. `coroutine`: that of the call that waits for it, if one does.
+    pub fn sends(&self, ticket: Ticket, coroutine: Option<CoroutineId>) {
         let mut progress = self.progress.lock();
         progress.stage = Stage::Sent(ticket);
-        progress.coroutine = Some(coroutine);
+        progress.coroutine = coroutine;
+    }
+
+    /// If it asks for whole pages, which may be kept: the first, and how many.
+    pub fn pages(&self) -> Option<(u64, u64)> {
+        match self.effect {
+            Effect::Fills(_, first) => Some((first, self.asked() / PAGE_BYTES as u64)),
+            _ => None,
+        }
     }
 
     /// The node that it concerns.

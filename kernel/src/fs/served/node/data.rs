@@ -3,9 +3,9 @@
 
 use alloc::sync::Arc;
 
-use cops_abi::Errno;
 use cops_abi::file::Status;
 use cops_abi::served::{self, DATA_BYTES_MAX, change, operation};
+use cops_abi::{Errno, Priority};
 use cops_fallible::List;
 
 use super::ServedNode;
@@ -13,9 +13,11 @@ use crate::fs::node::{Attempt, NodeRef};
 use crate::fs::served::ask::{Answer, Ask};
 use crate::fs::served::mapped::{MappedFile, MappedFiles, Mapping, Writing};
 use crate::fs::served::pages::Pages;
-use crate::fs::served::request::{Data, Draft};
+use crate::fs::served::request::{Data, Draft, Request};
 use crate::mm::PinnedBuffer;
+use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::Family;
+use crate::sched::Waiter;
 
 impl ServedNode {
     /// Reads at `offset` into the buffers that `buffers` returns, `length` bytes at most.
@@ -55,6 +57,48 @@ impl ServedNode {
             draft.data = Data::Room(length);
             Ok(draft)
         })
+    }
+
+    /// A call of this priority asks for `count` pages from `first` on. If those before are kept,
+    /// the file is read in order: asks for those behind them, too, the more of them the longer that
+    /// goes on. `payer` pays for it.
+    pub fn read_ahead(&self, (first, count): (u64, u64), payer: Family, priority: Priority) {
+        const PAGE: u64 = FRAME_BYTES as u64;
+        const PAGES: u64 = DATA_BYTES_MAX as u64 / PAGE;
+        const REQUESTS_MAX: u64 = 7;
+        let Some((pages, number)) = self.pages().filter(|_| count == PAGES) else { return };
+        let requests = pages.count_before(number, first, REQUESTS_MAX * PAGES) / PAGES;
+        for index in 1..=requests {
+            let first = first + index * PAGES;
+            // No position is larger than a signed number can be.
+            let is_possible = (first + PAGES).saturating_mul(PAGE) <= i64::MAX as u64;
+            if !is_possible || !pages.is_missing(number, first) {
+                continue;
+            }
+            let mut draft = Draft::new(operation::READ, self.number);
+            draft.fill = Some(pages.begin_keep(number));
+            (draft.first, draft.second) = (first * PAGE, DATA_BYTES_MAX as u64);
+            draft.data = Data::Room(DATA_BYTES_MAX);
+            // Without memory, what follows is asked for when it is needed.
+            let Ok(request) = Request::new(draft, payer) else { return };
+            let connection = &self.connection;
+            connection.ahead.send(connection, (first, first + PAGES), request, priority);
+        }
+    }
+
+    /// Whether this page was asked for, for a call that reads in order, and is not there yet.
+    pub fn is_coming(&self, page: u64) -> bool {
+        self.connection.ahead.brings((self.number, page))
+    }
+
+    /// The call of `waiter` waits for a page that is coming.
+    pub fn wait_for_page(&self, page: u64, waiter: Waiter) {
+        self.connection.ahead.insert_waiter(&self.connection, (self.number, page), waiter);
+    }
+
+    /// The waiter with this number does not wait for such a page any more.
+    pub fn stop_waiting_for_page(&self, waiter: u32) {
+        self.connection.ahead.remove_waiter(waiter);
     }
 
     /// Writes the first `length` bytes of the buffers that `buffers` returns, at `offset` or at
