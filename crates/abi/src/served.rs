@@ -46,7 +46,9 @@ pub mod operation {
     /// Read at most `second` bytes of `node` at position `first` -> data.
     pub const READ: u16 = 15;
     /// Write the data to `node` at position `first`, or at the end with flag
-    /// [`AT_END`](super::AT_END) -> `value`: bytes, `place`: where they end.
+    /// [`AT_END`](super::AT_END) -> `value`: bytes, `place`: where they end. With flag
+    /// [`WRITTEN_AT`](super::WRITTEN_AT), the file was written at the time in `second`, in
+    /// nanoseconds since 1970.
     pub const WRITE: u16 = 16;
     /// Use and size of the file system -> data: type, blocks of 4096 bytes, free blocks.
     pub const USAGE: u16 = 17;
@@ -84,6 +86,8 @@ pub mod change {
 
 /// Flag of [`operation::WRITE`].
 pub const AT_END: u32 = 1;
+/// Flag of [`operation::WRITE`]: the kernel has kept it.
+pub const WRITTEN_AT: u32 = 2;
 /// Flag of [`operation::RENAME`].
 pub const NO_REPLACE: u32 = 1;
 

@@ -18,6 +18,7 @@ pub mod cpu_state;
 pub mod deadlines;
 pub mod device_tree;
 pub mod dirent;
+pub mod dirty_room;
 pub mod expirations;
 pub mod file_locks;
 pub mod fixed_list;

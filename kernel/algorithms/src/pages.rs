@@ -168,6 +168,20 @@ impl<P> Pages<P> {
         Ok(off)
     }
 
+    /// Takes out the page with this number. Frees the nodes on its way that are empty afterwards.
+    pub fn remove(&mut self, number: u64) -> Option<P> {
+        if number >> (FOLD_BITS * self.height) != 0 {
+            return None;
+        }
+        let root = self.root.as_deref_mut()?;
+        let page = root.remove(number, self.height);
+        if root.used == 0 {
+            self.root = None;
+            self.height = 0;
+        }
+        page
+    }
+
     /// Takes out a page, the lowest; `None` if there is none left. Frees at most one node of each
     /// height.
     pub fn pop(&mut self) -> Option<P> {
@@ -245,6 +259,27 @@ impl<P> Node<P> {
         None
     }
 
+    /// Takes out a page below this node, and frees those below that are empty then.
+    fn remove(&mut self, number: u64, height: u32) -> Option<P> {
+        let place = place(number, height);
+        let (page, is_empty) = match &mut self.children {
+            Children::Pages(pages) => (pages[place].take(), true),
+            Children::Nodes(nodes) => {
+                let node = nodes[place].as_deref_mut()?;
+                let page = node.remove(number, height - 1);
+                let is_empty = node.used == 0;
+                if is_empty {
+                    nodes[place] = None;
+                }
+                (page, is_empty)
+            }
+        };
+        if is_empty {
+            self.used &= !(1 << place);
+        }
+        page
+    }
+
     /// Takes out the lowest page below this node; `None` if there was none, and then at most one
     /// empty node below it has been freed.
     fn pop(&mut self) -> Option<P> {
@@ -291,7 +326,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_does_what_a_map_does(steps in prop::collection::vec((0..6u8, number(), any::<u32>()), 1..120)) {
+        fn it_does_what_a_map_does(steps in prop::collection::vec((0..8u8, number(), any::<u32>()), 1..120)) {
             let (mut pages, mut model) = (Pages::new(), BTreeMap::new());
             for (what, number, value) in steps {
                 match what {
@@ -301,6 +336,12 @@ mod tests {
                         let expected: Vec<u32> = model.split_off(&number).into_values().collect();
                         prop_assert_eq!(drained(&mut off), expected);
                         prop_assert!(off.root.is_none());
+                    }
+                    5 => prop_assert_eq!(pages.remove(number), model.remove(&number)),
+                    6 => {
+                        let next = model.range(number..).next().map(|(&number, _)| number);
+                        let removed = next.and_then(|next| pages.remove(next));
+                        prop_assert_eq!(removed, next.and_then(|next| model.remove(&next)));
                     }
                     _ => {
                         let lowest = model.pop_first().map(|(_, value)| value);
@@ -312,6 +353,15 @@ mod tests {
                 let next = model.range(number..).next().map(|(&number, value)| (number, value));
                 prop_assert_eq!(pages.at_or_after(number), next);
             }
+            let mut others = Pages::new();
+            for (&number, &value) in &model {
+                prop_assert_eq!(others.insert(number, value), Ok(None));
+            }
+            for (&number, &value) in &model {
+                prop_assert_eq!(others.remove(number), Some(value));
+            }
+            // Empty nodes may be left behind by numbers that made the tree higher.
+            prop_assert_eq!(drained(&mut others), []);
             let expected: Vec<u32> = model.into_values().collect();
             prop_assert_eq!(drained(&mut pages), expected);
             prop_assert!(pages.root.is_none());

@@ -18,6 +18,12 @@ impl RangeSet {
         Self(List::new())
     }
 
+    /// Whether it has no numbers.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether it has `number`.
     #[must_use]
     pub fn contains(&self, number: u64) -> bool {

@@ -28,7 +28,7 @@ use cops_algorithms::path::Walk;
 use cops_fallible::{List, Text};
 
 use super::map::{MapCall, SyncMemory};
-use crate::fs::{self, Ask, Change, File, New, NodeRef};
+use crate::fs::{self, Ask, Change, File, Keep, New, NodeRef};
 use crate::mm::PinnedBuffer;
 use crate::process::Process;
 use crate::sched::Waiter;
@@ -83,7 +83,7 @@ pub enum Then {
     /// them, for mapped files with numbers above `file`.
     SynchroniseAll { after: u64, file: u64 },
     /// Put the file system of a server there, with this root; pages of its files may be kept.
-    Mount { server: Arc<File>, root: u64, keeps_pages: bool },
+    Mount { server: Arc<File>, root: u64, keep: Keep },
     /// Remove the file system that was put there.
     Unmount,
 }
@@ -238,6 +238,11 @@ impl PathCall {
             // A directory is refused by its file system. The first name is only looked up.
             to.first = Some((found, Text::new()));
             return self.walk_second();
+        }
+        if found.served().is_some() {
+            // A step of its own, which may have to write back first what was written to the file.
+            (self.at, self.walk) = (found, None);
+            return Ok(Some(Step::Again));
         }
         self.finish(process, found)
     }

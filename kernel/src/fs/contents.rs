@@ -276,14 +276,43 @@ impl Contents {
         count: usize,
     ) -> bool {
         let Some(page) = self.pages.get_mut(number) else { return false };
-        let mut piece = [0; PIECE_BYTES];
-        for done in (0..count).step_by(PIECE_BYTES) {
-            let piece = &mut piece[..PIECE_BYTES.min(count - done)];
-            buffer.read_at(at + done, piece);
-            page.frame.write(within + done, piece);
-        }
+        buffer.copy_to_frame(at, (&page.frame, within), count);
         page.is_dirty = true;
         true
+    }
+
+    /// Puts page `number` in, where there is none: `count` bytes of `buffer`, from `at` on, and
+    /// then zeros. It is dirty, and charged to `owner`.
+    ///
+    /// # Errors
+    /// `ENOSPC` if the quota is used up, `ENOMEM`.
+    ///
+    /// # Panics
+    /// If these are more bytes than in a page.
+    pub fn put_written(
+        &mut self,
+        number: u64,
+        (buffer, at): (&PinnedBuffer, usize),
+        count: usize,
+        owner: Family,
+    ) -> Result<(), Errno> {
+        let whole = buffer.whole_frame(at).filter(|_| count == FRAME_BYTES);
+        let mut page = Page::with(Some(owner), || match whole {
+            Some(frame) => frame.try_copy(),
+            None => Frame::allocate_zeroed(),
+        })?;
+        if whole.is_none() {
+            buffer.copy_to_frame(at, (&page.frame, 0), count);
+        }
+        page.is_dirty = true;
+        self.pages.insert(number, page)?;
+        Ok(())
+    }
+
+    /// Takes out page `number`, if it is not dirty.
+    pub fn take_clean(&mut self, number: u64) -> Option<Frame> {
+        self.pages.get(number).filter(|page| !page.is_dirty)?;
+        self.pages.remove(number).map(|page| page.frame.clone())
     }
 
     /// The frame of page `number`, if there is one.

@@ -356,6 +356,31 @@ impl Frame {
         unsafe { AtomicU32::from_ptr(self.bytes().add(offset).cast()) }
     }
 
+    /// Copies `length` bytes of `from`, from `start` on, into this frame at `offset`.
+    ///
+    /// # Panics
+    /// If they are not within both frames.
+    pub fn copy_from(&self, offset: usize, (from, start): (&Self, usize), length: usize) {
+        assert_within(offset, length);
+        assert_within(start, length);
+        if self.number() == from.number() {
+            // Parts of one frame may overlap.
+            let mut piece = [0; 256];
+            for done in (0..length).step_by(piece.len()) {
+                let piece = &mut piece[..(length - done).min(256)];
+                from.read(start + done, piece);
+                self.write(offset + done, piece);
+            }
+            return;
+        }
+        // SAFETY: both frames are mapped in the direct map as long as these references exist, they
+        // are different (checked above), and both ranges are within them. Nothing makes Rust
+        // references to their bytes, and `copy_shared` permits concurrent accesses by others.
+        unsafe {
+            arch::copy_shared(self.bytes().add(offset), from.bytes().add(start), length);
+        }
+    }
+
     /// Copies bytes into the frame.
     ///
     /// # Panics

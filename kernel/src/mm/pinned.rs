@@ -15,9 +15,6 @@ use core::sync::atomic::AtomicU32;
 
 use cops_algorithms::user_range::UserRange;
 
-/// Number of bytes that are copied at once between two buffers.
-const COPY_BYTES: usize = 512;
-
 /// The first part of a program's buffer, pinned.
 #[derive(Debug)]
 pub struct PinnedBuffer {
@@ -90,12 +87,52 @@ impl PinnedBuffer {
     /// # Panics
     /// If they are not within [`PinnedBuffer::len`] of both.
     pub fn copy_from(&self, offset: usize, (from, start): (&PinnedBuffer, usize), length: usize) {
-        let mut piece = [0; COPY_BYTES];
-        for done in (0..length).step_by(COPY_BYTES) {
-            let piece = &mut piece[..COPY_BYTES.min(length - done)];
-            from.read_at(start + done, piece);
-            self.write_at(offset + done, piece);
+        self.for_each_part(offset, length, |frame, at, part| {
+            from.copy_to_frame(start + part.start, (frame, at), part.len());
+        });
+    }
+
+    /// Copies `length` bytes of `frame`, from `start` on, into this buffer at `offset`.
+    ///
+    /// # Panics
+    /// If they are not within both.
+    pub fn copy_from_frame(&self, offset: usize, (frame, start): (&Frame, usize), length: usize) {
+        self.for_each_part(offset, length, |into, at, part| {
+            into.copy_from(at, (frame, start + part.start), part.len());
+        });
+    }
+
+    /// Copies `length` bytes of this buffer, from `offset` on, into `frame` at `start`.
+    ///
+    /// # Panics
+    /// If they are not within both.
+    pub fn copy_to_frame(&self, offset: usize, (frame, start): (&Frame, usize), length: usize) {
+        self.for_each_part(offset, length, |from, at, part| {
+            frame.copy_from(start + part.start, (from, at), part.len());
+        });
+    }
+
+    /// A buffer of the kernel's own, the first `length` bytes of these frames.
+    ///
+    /// # Panics
+    /// If the frames are too many, or too few.
+    pub fn of_frames(frames: impl Iterator<Item = Frame>, length: usize) -> Self {
+        let mut places = [const { None }; Self::MAX_FRAMES];
+        let mut count = 0;
+        for frame in frames {
+            places[count] = Some(frame);
+            count += 1;
         }
+        assert!(length <= count * FRAME_BYTES, "{length} bytes in {count} frames");
+        Self { frames: places, offset: 0, length: length as u32 }
+    }
+
+    /// The frame that has exactly the page of bytes at `offset`, if there is one.
+    pub fn whole_frame(&self, offset: usize) -> Option<&Frame> {
+        let at = usize::from(self.offset) + offset;
+        let is_whole = at.is_multiple_of(FRAME_BYTES)
+            && self.len().checked_sub(offset).is_some_and(|rest| rest >= FRAME_BYTES);
+        if is_whole { self.frame(at / FRAME_BYTES) } else { None }
     }
 
     /// One of its frames.

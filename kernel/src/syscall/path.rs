@@ -11,7 +11,7 @@ use cops_fallible::{List, Text, try_box};
 
 use super::arguments::{Arguments, Directory};
 use crate::call::{Operation, PathCall, Second, Then, store_status};
-use crate::fs::{self, Ask, Change, Descriptor, File, NodeRef, Object};
+use crate::fs::{self, Ask, Change, Descriptor, File, Keep, NodeRef, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::Process;
 use crate::sched::timer;
@@ -175,19 +175,20 @@ impl Paths<'_> {
 }
 
 /// The descriptor and the number of the root in `fd=N`, with `root=NODE` or without, and whether
-/// there is `keep=pages`.
-fn served_by(options: &str) -> Option<(Descriptor, u64, bool)> {
+/// what there is of `keep=pages` and `keep=writes`.
+fn served_by(options: &str) -> Option<(Descriptor, u64, Keep)> {
     const ROOT: u64 = 1;
-    let (mut descriptor, mut root, mut keeps_pages) = (None, ROOT, false);
+    let (mut descriptor, mut root, mut keep) = (None, ROOT, Keep::Nothing);
     for option in options.split(',') {
         match option.split_once('=')? {
             ("fd", number) => descriptor = Some(Descriptor(number.parse().ok()?)),
             ("root", number) => root = number.parse().ok().filter(|&root| root != 0)?,
-            ("keep", "pages") => keeps_pages = true,
+            ("keep", "pages") => keep = Keep::Pages,
+            ("keep", "writes") => keep = Keep::Writes,
             _ => return None,
         }
     }
-    Some((descriptor?, root, keeps_pages))
+    Some((descriptor?, root, keep))
 }
 
 fn start(call: PathCall) -> Result<Started, Errno> {
@@ -356,12 +357,12 @@ pub fn dispatch(
                 return Err(Errno::ENODEV);
             }
             args.flags(3, 0)?;
-            let (server, root, keeps_pages) = served_by(&args.path(4)?).ok_or(Errno::EINVAL)?;
+            let (server, root, keep) = served_by(&args.path(4)?).ok_or(Errno::EINVAL)?;
             let server = process.files.lock().get(server)?;
             if !matches!(server.object, Object::FileServer(_)) {
                 return Err(Errno::EINVAL);
             }
-            paths.in_working(1, Then::Mount { server, root, keeps_pages })?
+            paths.in_working(1, Then::Mount { server, root, keep })?
         }
         number::UMOUNT2 => {
             args.flags(1, 0)?;

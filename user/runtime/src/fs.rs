@@ -226,6 +226,14 @@ pub async fn create_dir(path: &str) -> Result<()> {
     with_path(number::MKDIRAT, path, PERMISSIONS).await
 }
 
+/// Makes everything durable that was written to any file system.
+///
+/// # Errors
+/// `ENOMEM`.
+pub async fn synchronise_all() -> Result<()> {
+    call::call(number::SYNC, []).await.map(drop)
+}
+
 /// Removes a file, or a symbolic link. The contents stay as long as the file is open.
 ///
 /// # Errors

@@ -140,8 +140,8 @@ impl PathCall {
                 return Ok(is_done.then_some(Step::Done(0)));
             }
             Then::SynchroniseAll { .. } => return self.synchronise_next(&node),
-            Then::Mount { server, root, keeps_pages } => {
-                fs::mount_served(&node, server, *root, *keeps_pages)?;
+            Then::Mount { server, root, keep } => {
+                fs::mount_served(&node, server, *root, *keep)?;
             }
             Then::Unmount => fs::unmount(&node)?,
             Then::List { file, into } => {
@@ -157,8 +157,9 @@ impl PathCall {
         Ok(Some(Step::Done(0)))
     }
 
-    /// Does one more step of `sync`: writes back the next mapped file of the file system of `node`,
-    /// or makes what was written to that durable. No error ends `sync`, and it reports none.
+    /// Does one more step of `sync`: writes back the next file with dirty pages of the file system
+    /// of `node`, or makes what was written to that durable. No error ends `sync`, and it reports
+    /// none.
     fn synchronise_next(&mut self, node: &NodeRef) -> Result<Option<Step>, Errno> {
         let Then::SynchroniseAll { after, file } = &mut self.then else { return Err(Errno::EIO) };
         if let Some(served) = node.served()

@@ -155,6 +155,12 @@ impl Ask {
         self.pending.is_some()
     }
 
+    /// The pages that an unsent request asks for: the first, and how many.
+    pub fn unsent_pages(&self) -> Option<(u64, u64)> {
+        let unsent = self.pending.as_ref().filter(|pending| pending.room.is_some());
+        unsent.and_then(|pending| pending.request.pages())
+    }
+
     /// Whether there is a request that has not been sent.
     pub fn is_unsent(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.room.is_some())
@@ -211,6 +217,24 @@ impl Ask {
             Turn::Wanted(file, Some(number)) => file.turns.remove(number, true),
             Turn::Wanted(_, None) => {}
             Turn::Taken(file) => file.end_turn(),
+        }
+    }
+
+    /// The call has ended. If the server has a change that the call has sent during its turn, the
+    /// turn ends when that is answered: what is sent by the next turn must not overtake it.
+    fn leave_in_turn(&mut self) {
+        let change = self.pending.as_ref().map(|pending| pending.request.clone());
+        let change = change.filter(|request| request.changes());
+        let (Turn::Taken(file), Some(request)) = (&self.turn, change) else {
+            self.leave();
+            return;
+        };
+        let file = file.clone();
+        // From now on its answer ends the turn.
+        self.turn = Turn::None;
+        file.turn_ends_with(&request);
+        if !self.leave() {
+            file.is_answered_at_last(&request);
         }
     }
 
@@ -284,12 +308,25 @@ impl Ask {
         if let (None, Turn::Wanted(file, number)) = (&self.pending, &mut self.turn) {
             *number = Some(waiter.number);
             file.turns.insert(*waiter);
+            file.hurry(waiter.priority);
             return true;
         }
         let Some(Pending { connection, request, room }) = &mut self.pending else { return false };
+        let mut waiter = *waiter;
+        let turn = match &self.turn {
+            Turn::Taken(file) => Some(file),
+            Turn::None | Turn::Wanted(..) => None,
+        };
+        if let Some(file) = turn {
+            waiter.priority = file.priority_of(request, waiter.priority);
+        }
         match room.take() {
-            Some(room) => connection.send(request, room, waiter),
+            Some(room) => connection.send(request, room, &waiter),
             None => connection.set_priority(request, waiter.priority),
+        }
+        // A call that has begun to wait for the turn has found no ticket.
+        if let Some(file) = turn {
+            connection.hurry(request, file.priority_of(request, waiter.priority));
         }
         true
     }
@@ -311,25 +348,25 @@ fn prepare<'d>(
 
 impl Drop for Ask {
     fn drop(&mut self) {
-        self.leave();
+        self.leave_in_turn();
         // After what was under way: its file may be written by the next one.
         self.end_turn();
     }
 }
 
 impl Ask {
-    /// Takes back a request that is not answered.
-    fn leave(&mut self) {
-        let Some(Pending { connection, request, .. }) = self.pending.take() else { return };
+    /// Takes back a request that is not answered. Returns whether the server may still perform it:
+    /// then it will be answered, or the connection will be closed.
+    fn leave(&mut self) -> bool {
+        let Some(Pending { connection, request, .. }) = self.pending.take() else { return false };
         let (ticket, answered) = request.leave();
-        if let Some(ticket) = ticket {
-            connection.remove(&request, ticket);
-        }
+        let is_left = ticket.is_some_and(|ticket| !connection.remove(&request, ticket));
         // The server has counted the node that the reply names.
         if let Some(Answered { reply, forget: Some(mut forget), .. }) = answered {
             forget.number = reply.status.number;
             connection.forgets(Some(forget), false);
         }
         connection.has_left();
+        is_left
     }
 }

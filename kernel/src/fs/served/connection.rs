@@ -5,11 +5,13 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use cops_abi::errno::CallResult;
 use cops_abi::served::{BUFFER_BYTES_MIN, FORGET_MAX, Reply, Request as Header, operation};
-use cops_abi::{Errno, Priority};
+use cops_abi::{CoroutineId, Errno, Priority};
 use cops_algorithms::requests::{Requests, Room, Ticket};
 use cops_fallible::try_arc;
 use spin::{Mutex, Once};
 
+use super::Keep;
+use super::ahead::Ahead;
 use super::closed;
 use super::forget::{Forget, Forgotten, sweep};
 use super::mapped::{MappedFiles, WriteBack};
@@ -37,6 +39,8 @@ pub struct Connection {
     is_closed: AtomicBool,
     /// Pages of files, if the file system was mounted so.
     pages: Once<Pages>,
+    /// Requests for pages that a reader will need.
+    pub(super) ahead: Ahead,
     /// Files that are mapped, of those of which pages are kept.
     pub(super) mapped: MappedFiles,
     /// In the list of closed connections: the next one.
@@ -68,14 +72,37 @@ impl State {
 impl Connection {
     /// Sends `request` for the call of `waiter`, which attempts once more afterwards.
     pub fn send(&self, request: &Arc<Request>, room: Room<Arc<Request>>, waiter: &Waiter) {
+        self.send_for(request, room, (waiter.priority, Some(waiter.coroutine)));
+    }
+
+    /// Sends `request`, for which no call waits. Returns whether it has.
+    pub fn send_alone(
+        &self,
+        request: &Arc<Request>,
+        room: Room<Arc<Request>>,
+        priority: Priority,
+    ) -> bool {
+        self.send_for(request, room, (priority, None))
+    }
+
+    fn send_for(
+        &self,
+        request: &Arc<Request>,
+        room: Room<Arc<Request>>,
+        (priority, coroutine): (Priority, Option<CoroutineId>),
+    ) -> bool {
         let number = self.last_request.fetch_add(1, Relaxed) + 1;
-        let ticket = Ticket::new(waiter.priority, number);
-        request.sends(ticket, waiter.coroutine);
+        let ticket = Ticket::new(priority, number);
+        request.sends(ticket, coroutine);
         let inserted = self.state.lock().requests.insert(room, ticket, request.clone());
         match inserted {
             Ok(()) => self.readers.wake_one(),
-            Err(request) => request.refuse(),
+            Err(request) => {
+                request.refuse();
+                return false;
+            }
         }
+        true
     }
 
     /// The call of `request` has another priority.
@@ -86,16 +113,25 @@ impl Connection {
         }
     }
 
+    /// A call of this priority waits for `request`.
+    pub fn hurry(&self, request: &Request, priority: Priority) {
+        let is_urgent = |ticket: Ticket| priority.is_more_urgent_than(ticket.priority());
+        if request.ticket().is_some_and(is_urgent) {
+            self.set_priority(request, priority);
+        }
+    }
+
     /// Removes a request of which the call does not wait any longer. If the server may still
-    /// change a file of which pages are kept, the request stays until it is answered.
-    pub fn remove(&self, request: &Request, ticket: Ticket) {
+    /// change a file of which pages are kept, the request stays until it is answered. Returns
+    /// whether the server will never see it.
+    pub fn remove(&self, request: &Request, ticket: Ticket) -> bool {
         let stays = request.changes() && self.pages.is_completed();
         let mut state = self.state.lock();
         let removed =
             if stays { state.requests.abandon(ticket) } else { state.requests.remove(ticket) };
         // What is dropped is dropped without the lock.
         drop(state);
-        drop(removed);
+        removed.is_some()
     }
 
     /// The family that pays for it.
@@ -112,8 +148,11 @@ impl Connection {
     pub(super) fn free_some(&self) -> bool {
         for _ in 0..PORTION_REQUESTS {
             let request = self.state.lock().requests.pop_abandoned();
-            if request.is_none() {
+            let Some(request) = request else {
                 return self.pages.get().is_some_and(Pages::free_some);
+            };
+            if let Some(file) = self.mapped.get(request.node()) {
+                file.is_answered_at_last(&request);
             }
         }
         true
@@ -136,6 +175,10 @@ impl Connection {
                 cops_executor::wake_up(coroutine);
                 return;
             }
+            if let Some(file) = self.mapped.get(request.node()) {
+                file.is_answered_at_last(&request);
+            }
+            self.ahead.ends(&request);
         }
     }
 
@@ -144,14 +187,14 @@ impl Connection {
         self.is_closed.load(Acquire)
     }
 
-    /// It is mounted, and its root is in use. `keeps_pages`: see [`Pages`].
+    /// It is mounted, and its root is in use.
     ///
     /// # Errors
     /// `EBUSY` if it has been mounted before, `EIO` if the server is gone, `ENOMEM`.
-    pub fn begin(self: &Arc<Self>, keeps_pages: bool) -> Result<(), Errno> {
-        let pages = match keeps_pages {
-            true => Some(Pages::new(self.charge.family())?),
-            false => None,
+    pub fn begin(self: &Arc<Self>, keep: Keep) -> Result<(), Errno> {
+        let pages = match keep {
+            Keep::Nothing => None,
+            Keep::Pages | Keep::Writes => Some(Pages::new(self.charge.family())?),
         };
         let mut state = self.state.lock();
         if state.requests.is_closed() {
@@ -169,6 +212,9 @@ impl Connection {
                 return Err(error);
             }
             self.pages.call_once(|| pages);
+        }
+        if keep == Keep::Writes {
+            self.mapped.keep_writes();
         }
         Ok(())
     }
@@ -273,10 +319,16 @@ impl Connection {
             let bytes = buffer.len() - Reply::BYTES;
             let is_data = reply.error == 0 && matches!(answered, Ok((_, Ok(_))));
             pages.answered(&request, &reply, is_data.then_some(bytes));
+            if request.pages().is_some() {
+                self.ahead.ends(&request);
+            }
             if request.changes()
                 && let Some(file) = self.mapped.get(request.node())
             {
                 request.with_sent(|data, sent| file.answered(&request, &reply, data, sent));
+                file.is_answered_at_last(&request);
+                // A page may have moved to the table in the meantime.
+                pages.answered(&request, &reply, None);
             }
         }
         let (coroutine, told) = answered?;
@@ -322,6 +374,7 @@ impl FileServer {
             last_request: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             pages: Once::new(),
+            ahead: Ahead::new(),
             mapped: MappedFiles::new(),
             next_closed: Mutex::new(None),
             charge,

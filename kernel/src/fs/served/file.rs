@@ -11,11 +11,11 @@ use cops_abi::errno::CallResult;
 use cops_abi::file::open;
 use cops_abi::served::DATA_BYTES_MAX;
 use cops_fallible::List;
-use spin::Mutex;
+use spin::{Mutex, Once};
 
 use super::ServedNode;
 use super::ask::Ask;
-use super::mapped::MappedFile;
+use super::mapped::{MappedFile, Writing};
 use super::pages::Read;
 use crate::fs::file::{File, Object};
 use crate::fs::node::NodeRef;
@@ -30,6 +30,8 @@ pub struct ServedFile {
     position: Mutex<Position>,
     /// Calls that wait for their turn.
     turns: WaitQueue,
+    /// If writes are kept: what it was written through.
+    writing: Once<Option<Arc<Writing>>>,
 }
 
 struct Position {
@@ -42,7 +44,7 @@ impl ServedFile {
     /// The open file of `node`, at its beginning.
     pub fn new(node: NodeRef) -> Self {
         let position = Mutex::new(Position { offset: 0, is_taken: false });
-        Self { node, position, turns: WaitQueue::new() }
+        Self { node, position, turns: WaitQueue::new(), writing: Once::new() }
     }
 
     /// The node.
@@ -58,6 +60,15 @@ impl ServedFile {
     /// Changes the position.
     pub fn set_position(&self, offset: u64) {
         self.position.lock().offset = offset;
+    }
+
+    /// What it is written through, for which `payer` pays; `None` if writes are requests.
+    fn writing(&self, node: &ServedNode, payer: Family) -> Result<Option<&Arc<Writing>>, Errno> {
+        if let Some(writing) = self.writing.get() {
+            return Ok(writing.as_ref());
+        }
+        let writing = node.writing(&self.node, payer)?;
+        Ok(self.writing.call_once(|| writing).as_ref())
     }
 
     /// Takes the turn, if it is free. Returns the position.
@@ -92,10 +103,15 @@ pub struct ServedTransfer {
     /// Where; `None`: at the position of the file.
     offset: Option<u64>,
     direction: Waiting,
+    /// Whether a write is a request, because the kernel cannot keep it.
+    is_request: bool,
     /// The position, while this call has its turn.
     turn: Option<u64>,
     /// Whether it is in the queue for the turn.
     is_queued: bool,
+    /// A page that was asked for ahead, which it waits for; and whether it is in that queue.
+    page: Option<u64>,
+    is_in_queue_for_page: bool,
     ask: Ask,
 }
 
@@ -122,7 +138,21 @@ impl ServedTransfer {
         }
         let length = buffers.iter().map(PinnedBuffer::len).sum::<usize>().min(DATA_BYTES_MAX);
         let (turn, is_queued, ask) = (None, false, Ask::default());
-        Ok(Self { file, buffers, length, done: 0, offset, direction, turn, is_queued, ask })
+        let (done, is_request) = (0, false);
+        Ok(Self {
+            file,
+            buffers,
+            length,
+            done,
+            offset,
+            direction,
+            is_request,
+            turn,
+            is_queued,
+            page: None,
+            is_in_queue_for_page: false,
+            ask,
+        })
     }
 
     /// The number of the operation for measurements.
@@ -145,6 +175,7 @@ impl ServedTransfer {
         // No position is larger than a signed number can be.
         let room = (i64::MAX as u64).saturating_sub(at);
         let length = self.length.min(usize::try_from(room).unwrap_or(usize::MAX));
+        self.page = None;
         self.ask.begin(0, payer);
         let result = match self.direction {
             Waiting::ToRead if length == 0 => Ok((at, 0)),
@@ -158,6 +189,11 @@ impl ServedTransfer {
                 let offset = (file.flags() & open::APPEND == 0).then_some(at);
                 if offset.is_some() && length == 0 {
                     Err(Errno::EFBIG)
+                } else if let Some(offset) = offset
+                    && !self.is_request
+                    && self.keep(served, node, offset, length, payer)?
+                {
+                    Ok((offset + length as u64, length))
                 } else {
                     let length = if offset.is_none() { self.length } else { length };
                     let buffers = || take(&mut self.buffers);
@@ -169,6 +205,27 @@ impl ServedTransfer {
             served.end_turn(result.as_ref().ok().map(|&(end, _)| end));
         }
         Some(result.map(|(_, count)| count))
+    }
+
+    /// Keeps a write of `length` bytes at `offset`. Returns whether it has.
+    fn keep(
+        &mut self,
+        served: &ServedFile,
+        node: &ServedNode,
+        offset: u64,
+        length: usize,
+        payer: Family,
+    ) -> Option<bool> {
+        let writing = served.writing(node, payer);
+        let is_kept = match (writing, &*self.buffers) {
+            (Ok(Some(writing)), [buffer]) => {
+                writing.keep(offset, (buffer, length), payer, &mut self.ask)?
+            }
+            _ => Ok(false),
+        };
+        // An error is that of the question how long the file is: the request finds it too.
+        self.is_request = is_kept != Ok(true);
+        Some(!self.is_request)
     }
 
     /// Reads `length` bytes at `offset`: what is kept, and what the server is asked for.
@@ -199,6 +256,11 @@ impl ServedTransfer {
                 if read.bytes > 0 {
                     continue;
                 }
+                let page = from / FRAME_BYTES as u64;
+                if node.is_coming(page) {
+                    self.page = Some(page);
+                    return None;
+                }
             }
             let answer = match node.read_pages(from, rest, &mut self.ask)? {
                 Ok(answer) => answer,
@@ -209,7 +271,8 @@ impl ServedTransfer {
             // The data of the reply are whole pages.
             let count = rest.min(answer.bytes.saturating_sub(at));
             self.done += answer.copy_data(at, (&self.buffers, self.done), count);
-            if answer.is_short() {
+            // The file may end behind what is read, and the next page be here.
+            if answer.is_short() && count < rest {
                 break;
             }
         }
@@ -238,10 +301,23 @@ impl ServedTransfer {
 
     /// Registers `waiter` for the next event: its turn, or the reply.
     pub fn insert_waiter(&mut self, waiter: Waiter) {
-        if self.ask.must_wait() {
+        let file = self.file.clone();
+        let Object::Served(served) = &file.object else { return };
+        let page = self.page.take();
+        if let (Some(page), Some(node)) = (page, served.node.served()) {
             self.stop_queueing(waiter.number, false);
+            self.is_in_queue_for_page = true;
+            node.wait_for_page(page, waiter);
+        } else if self.ask.must_wait() {
+            self.stop_queueing(waiter.number, false);
+            let pages = self.ask.unsent_pages();
             self.ask.insert_waiter(&waiter);
-        } else if let Object::Served(served) = &self.file.object {
+            if let (Some(pages), Some(node), Some(payer)) =
+                (pages, served.node.served(), self.ask.payer())
+            {
+                node.read_ahead(pages, payer, waiter.priority);
+            }
+        } else {
             self.is_queued = true;
             served.turns.insert(waiter);
         }
@@ -260,10 +336,14 @@ impl ServedTransfer {
     }
 
     fn stop_queueing(&mut self, waiter: u32, must_pass_on: bool) {
-        if core::mem::take(&mut self.is_queued)
-            && let Object::Served(served) = &self.file.object
-        {
+        let Object::Served(served) = &self.file.object else { return };
+        if core::mem::take(&mut self.is_queued) {
             served.turns.remove(waiter, must_pass_on);
+        }
+        if core::mem::take(&mut self.is_in_queue_for_page)
+            && let Some(node) = served.node.served()
+        {
+            node.stop_waiting_for_page(waiter);
         }
     }
 

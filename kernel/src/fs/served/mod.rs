@@ -13,8 +13,9 @@
 //! - `request` is one request: what is sent, and where the data of its reply go.
 //! - `ask` is the client's side: the part of a call that waits for requests.
 //! - `node` is what a path names in such a file system; `file` is an open one.
-//! - `pages` keeps pages of files, so that reads of them are no requests.
-//! - `mapped` has the pages of files that are mapped, and writes them back.
+//! - `pages` keeps pages of files, so that reads of them are no requests; `ahead` asks for those
+//!   that a reader will need next.
+//! - `mapped` has the pages of files that are mapped or written, and writes them back.
 //! - `forget` is the memory for the message that a node is not used any more.
 //! - `closed` frees what the connections of servers that are gone have kept.
 //!
@@ -23,6 +24,7 @@
 //! taken under the lock of a call's cell, and none of those is taken under them. The lock of the
 //! pages is taken under none of them, and none under it.
 
+mod ahead;
 mod ask;
 mod closed;
 mod connection;
@@ -38,6 +40,17 @@ pub use connection::FileServer;
 pub use file::{ServedFile, ServedTransfer};
 pub use mapped::Mapping;
 pub use node::ServedNode;
+
+/// What the kernel keeps of the files of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing.
+    Nothing,
+    /// Pages (decision 47).
+    Pages,
+    /// Pages, and what is written to them (decision 52).
+    Writes,
+}
 
 /// Frees some of what is left of servers that are gone. Returns whether there is more.
 pub fn sweep_some() -> bool {

@@ -23,9 +23,11 @@ use cops_abi::syscall::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use cops_algorithms::dirent;
 use cops_fallible::{List, Text, try_arc};
 
+use super::Keep;
 use super::ask::{Answer, Ask};
 use super::connection::Connection;
 use super::forget::Forget;
+use super::mapped::MappedFile;
 use super::request::{Data, Draft};
 use crate::fs::node::{Attempt, Change, Listed, New, Node, NodeRef};
 use crate::mm::quota::Family;
@@ -45,17 +47,12 @@ pub struct ServedNode {
 }
 
 impl ServedNode {
-    /// The root of a file system, which begins to be used; pages of its files are kept if
-    /// `keeps_pages`.
+    /// The root of a file system, which begins to be used.
     ///
     /// # Errors
     /// `EBUSY` if it has been mounted before, `EIO` if its server is gone, `ENOMEM`.
-    pub fn root(
-        connection: &Arc<Connection>,
-        number: u64,
-        keeps_pages: bool,
-    ) -> Result<NodeRef, Errno> {
-        connection.begin(keeps_pages)?;
+    pub fn root(connection: &Arc<Connection>, number: u64, keep: Keep) -> Result<NodeRef, Errno> {
+        connection.begin(keep)?;
         let kind = mode::DIRECTORY;
         Ok(try_arc(Self { connection: connection.clone(), number, kind, forget: None })?)
     }
@@ -152,12 +149,9 @@ impl Node for ServedNode {
     }
 
     fn status(&self, ask: &mut Ask) -> Attempt<Status> {
-        let status = attempt!(self.ask(operation::GET_STATUS, ask)).reply.status;
-        if status.kind() != self.kind || i64::try_from(status.size).is_err() {
-            return Some(Err(Errno::EIO));
-        }
-        let file_system = self.connection.number;
-        Some(Ok(Status { file_system, number: self.number, ..status }))
+        // So that the server has seen the last write.
+        attempt!(self.write_back_first(ask, MappedFile::has_written));
+        self.status_of_server(ask)
     }
 
     fn resize(&self, length: u64, ask: &mut Ask) -> Attempt<()> {
@@ -169,11 +163,7 @@ impl Node for ServedNode {
     }
 
     fn synchronise(&self, ask: &mut Ask) -> Attempt<()> {
-        if let Some(file) = self.mapped()
-            && (ask.has_turn_of(&file) || ask.is_fresh() && file.has_dirty())
-        {
-            attempt!(file.write_back(ask));
-        }
+        attempt!(self.write_back_first(ask, MappedFile::has_dirty));
         attempt!(self.ask(operation::SYNCHRONISE, ask));
         Some(Ok(()))
     }
@@ -184,6 +174,10 @@ impl Node for ServedNode {
     }
 
     fn change(&self, wanted: Change, ask: &mut Ask) -> Attempt<()> {
+        // What is written back later would change the times again.
+        if wanted.modified.is_some() || wanted.accessed.is_some() {
+            attempt!(self.write_back_first(ask, MappedFile::has_written));
+        }
         attempt!(self.ask_with(operation::SET_STATUS, ask, |draft| {
             let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
             draft.flags = flag(wanted.permissions.is_some(), change::PERMISSIONS)

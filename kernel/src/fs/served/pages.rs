@@ -22,9 +22,6 @@ const PAGES_MAX: usize = 16_384;
 const REQUEST_PAGES: u64 = (DATA_BYTES_MAX / PAGE_BYTES) as u64;
 /// Memory that is charged for each part of the table, with its pages.
 const CHUNK_BYTES: u64 = (CHUNK_PAGES * (PAGE_BYTES + 48)) as u64;
-/// Number of bytes that are copied at once.
-const PIECE_BYTES: usize = 512;
-
 const _: () = assert!(PAGE_BYTES == FRAME_BYTES);
 
 /// The pages that are kept of the files of one server.
@@ -90,6 +87,46 @@ impl Pages {
             Found::Page(frame, used) => Some((frame, used)),
             Found::End | Found::Nothing => None,
         }
+    }
+
+    /// A page of `node` is about to be kept that no request has asked for. To be called before it
+    /// is looked at: if the file changes later, it is not kept.
+    pub fn begin_keep(&self, node: u64) -> Fill {
+        self.0.lock().table.begin_fill(node)
+    }
+
+    /// Anything of `node` may have changed.
+    pub fn forget(&self, node: u64) {
+        self.0.lock().table.forget(node);
+    }
+
+    /// Keeps page `number`, with `used` bytes of a file that has this length.
+    pub fn put(&self, fill: Fill, number: u64, frame: Frame, (used, length): (usize, u64)) {
+        let is_admitted = mm::admit().is_ok();
+        let mut kept = self.0.lock();
+        let has_room = kept.table.has_room(fill, number) || is_admitted && kept.grow(fill, number);
+        if !has_room {
+            return;
+        }
+        let before = kept.table.keep(fill, number, frame, used);
+        if used < PAGE_BYTES {
+            kept.table.ends(fill, length);
+        }
+        drop(kept);
+        drop(before);
+    }
+
+    /// How many pages of `node` before page `number` are kept, without a gap, up to `most`.
+    pub fn count_before(&self, node: u64, number: u64, most: u64) -> u64 {
+        let mut kept = self.0.lock();
+        let before = (number.saturating_sub(most)..number).rev();
+        before.take_while(|&page| matches!(kept.table.find(node, page), Found::Page(..))).count()
+            as u64
+    }
+
+    /// Whether page `number` of `node` is not kept, and may exist.
+    pub fn is_missing(&self, node: u64, number: u64) -> bool {
+        matches!(self.0.lock().table.find(node, number), Found::Nothing)
     }
 
     /// A request for pages is about to be made, because `length` bytes of `node` at `offset` are
@@ -176,20 +213,15 @@ pub fn copy(
     (buffers, mut at): (&[PinnedBuffer], usize),
     length: usize,
 ) {
-    let mut piece = [0; PIECE_BYTES];
     let mut done = 0;
     for buffer in buffers.iter() {
         if at >= buffer.len() {
             at -= buffer.len();
             continue;
         }
-        let end = done + (buffer.len() - at).min(length - done);
-        while done < end {
-            let piece = &mut piece[..PIECE_BYTES.min(end - done)];
-            frame.read(within + done, piece);
-            buffer.write_at(at, piece);
-            (at, done) = (at + piece.len(), done + piece.len());
-        }
+        let count = (buffer.len() - at).min(length - done);
+        buffer.copy_from_frame(at, (frame, within + done), count);
+        done += count;
         at = 0;
     }
 }

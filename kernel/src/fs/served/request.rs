@@ -39,7 +39,7 @@ pub struct Draft<'a> {
     pub names_node: bool,
     /// If the data of the reply are whole pages, which may be kept.
     pub fill: Option<Fill>,
-    /// Whether it writes what is in pages of a mapped file.
+    /// Whether it writes what is in pages that are dirty.
     pub is_write_back: bool,
 }
 
@@ -94,7 +94,7 @@ pub enum Effect {
     Fills(Fill, u64),
     /// It changes these bytes.
     Writes(Range<u64>),
-    /// The same, to what is in pages of a mapped file.
+    /// The same, to what is in pages that are dirty.
     WritesBack(Range<u64>),
     /// It changes any bytes of the node, or its length.
     Changes,
@@ -161,7 +161,10 @@ impl Request {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(draft: Draft<'_>, payer: Family) -> Result<Arc<Self>, Errno> {
-        mm::admit()?;
+        // What writes pages back makes memory free.
+        if !draft.is_write_back {
+            mm::admit()?;
+        }
         let effect = draft.effect();
         let Draft { operation, node, flags, first, second, names, data, names_node, .. } = draft;
         let lengths = names.map(str::len);
@@ -195,11 +198,19 @@ impl Request {
         Ok(try_arc(Self { header, names, effect, progress, charge })?)
     }
 
-    /// It is about to be sent.
-    pub fn sends(&self, ticket: Ticket, coroutine: CoroutineId) {
+    /// It is about to be sent. `coroutine`: that of the call that waits for it, if one does.
+    pub fn sends(&self, ticket: Ticket, coroutine: Option<CoroutineId>) {
         let mut progress = self.progress.lock();
         progress.stage = Stage::Sent(ticket);
-        progress.coroutine = Some(coroutine);
+        progress.coroutine = coroutine;
+    }
+
+    /// If it asks for whole pages, which may be kept: the first, and how many.
+    pub fn pages(&self) -> Option<(u64, u64)> {
+        match self.effect {
+            Effect::Fills(_, first) => Some((first, self.asked() / PAGE_BYTES as u64)),
+            _ => None,
+        }
     }
 
     /// The node that it concerns.
@@ -288,7 +299,9 @@ impl Request {
                     buffer.copy_from(at, (from, 0), count);
                     (at, rest) = (at + count, rest - count);
                 }
-                header.second = *length as u64;
+                if header.flags & served::WRITTEN_AT == 0 {
+                    header.second = *length as u64;
+                }
             }
             Data::Nothing | Data::Into(..) | Data::Room(_) => {}
         }

@@ -7,7 +7,8 @@
 //!
 //! File number N is `DIRECTORY/fileM`, where M is N modulo 40, and has N as text, followed by a
 //! line feed, so often that it has 100 + 37 * N modulo 20000 bytes or a little more. Every
-//! third file is written through a mapping.
+//! third file is written through a mapping, and another third is written a second time, which the
+//! kernel keeps until it is synchronised.
 #![no_std]
 #![no_main]
 
@@ -18,7 +19,7 @@ use alloc::string::String;
 
 use cops::Arguments;
 use cops::fs::{self, File, OpenOptions};
-use cops::io::{Write, synchronise};
+use cops::io::{Seek, SeekFrom, Write, synchronise};
 use cops::process::ExitCode;
 
 #[cops::main]
@@ -45,6 +46,14 @@ async fn main(mut arguments: Arguments) -> cops::io::Result<ExitCode> {
             mapped.write_at(0, text.as_bytes());
             fs::rename(&new, &name).await?;
             mapped.synchronise().await?;
+        } else if number % 3 == 2 {
+            let mut file = File::create(&new).await?;
+            file.write_all("x".repeat(text.len()).as_bytes()).await?;
+            file.seek(SeekFrom::Start(0)).await?;
+            file.write_all(text.as_bytes()).await?;
+            synchronise(&file).await?;
+            fs::rename(&new, &name).await?;
+            synchronise(&file).await?;
         } else {
             let mut file = File::create(&new).await?;
             file.write_all(text.as_bytes()).await?;

@@ -76,6 +76,6 @@ impl MemoryObject for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        self.0.settle();
+        self.0.is_left();
     }
 }

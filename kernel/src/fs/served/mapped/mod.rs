@@ -1,48 +1,59 @@
-//! Mapped files of a file system that a process serves (decision 50).
+//! Files of a file system that a process serves, of which pages are in the kernel because they are
+//! mapped (decision 50), or because the kernel keeps what was written to them (decision 52).
 //!
 //! A file that is mapped has its pages in the kernel: all those that a mapping can reach are read
 //! before `mmap` returns ([`load`]), so that no page fault waits for a server. What is written
 //! there is dirty until it has been written to the server ([`write_back`]): by `msync` or `fsync`,
-//! or by the connection's own coroutine when the last mapping has gone.
+//! or by the connection's own coroutine when no mapping and no writer has the file any more.
 //!
-//! Reads find the pages of a mapped file here. Writes are requests as of any other file, and what
-//! they have written is copied to the pages when the server answers ([`MappedFile::answered`]),
-//! also if it was asked before the file was mapped. So pages and file are the same, except where a
-//! page is dirty.
+//! Reads find the pages here. A write changes them, and is no request, if the kernel can keep it
+//! ([`keep`]). Other writes are requests as of any other file, and what they have written is copied
+//! to the pages when the server answers ([`MappedFile::answered`]), also if it was asked before the
+//! pages were here. So pages and file are the same, except where a page is dirty. A page that is
+//! neither mapped nor dirty moves to the table of kept pages.
 //!
-//! One call at a time loads a file, writes it back, or changes its length: it has the *turn*.
+//! One call at a time loads a file, writes it back, or changes its length: it has the *turn*. Calls
+//! that wait for it make the requests of that call as urgent as themselves.
 //!
 //! Lock order: the files of a connection, a file's mapping, its state. The state is locked under
-//! the lock of an address space; none of the others is.
+//! the lock of an address space; none of the others is. The table of kept pages is locked under the
+//! state, not the reverse.
 
+mod keep;
 mod load;
 mod mapping;
+mod state;
 mod write_back;
 
 use alloc::sync::{Arc, Weak};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
-use cops_abi::Errno;
 use cops_abi::file::mode;
 use cops_abi::served::{DATA_BYTES_MAX, Reply};
+use cops_abi::{Errno, Priority};
+use cops_algorithms::dirty_room::DirtyRoom;
 use cops_algorithms::range_set::{RANGES_MAX, RangeSet};
 use cops_fallible::{Map, try_arc};
-use spin::Mutex;
+use spin::{Mutex, Once};
 
 use super::connection::Connection;
 use super::request::{Effect, Request};
-use crate::fs::contents::{Contents, sweep};
+use crate::fs::contents::sweep;
 use crate::fs::node::NodeRef;
-use crate::mm::frames::FRAME_BYTES;
+use crate::mm::frames::{self, FRAME_BYTES};
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
 use crate::mm::{Frame, PinnedBuffer, next_object_number};
-use crate::sched::WaitQueue;
+use crate::sched::{WaitQueue, timer};
 
+pub use keep::Writing;
 pub use mapping::Mapping;
+use state::{Resizing, State};
 pub use write_back::WriteBack;
 
 const PAGE: u64 = FRAME_BYTES as u64;
+/// The part of all memory (one in so many) that written pages of a file system may have.
+const DIRTY_PART: usize = 8;
 
 /// Memory that is charged for a mapped file besides its pages.
 const FILE_BYTES: u64 = (size_of::<MappedFile>()
@@ -57,13 +68,24 @@ pub struct MappedFiles {
     count: AtomicUsize,
     /// Those that its coroutine has to write back.
     pub(super) write_back: WriteBack,
+    /// The room for pages that were written; if writes are kept.
+    dirty_room: Once<DirtyRoom>,
 }
 
 impl MappedFiles {
     /// No files.
     pub const fn new() -> Self {
-        let files = Mutex::new(Map::new());
-        Self { files, count: AtomicUsize::new(0), write_back: WriteBack::new() }
+        Self {
+            files: Mutex::new(Map::new()),
+            count: AtomicUsize::new(0),
+            write_back: WriteBack::new(),
+            dirty_room: Once::new(),
+        }
+    }
+
+    /// From now on, writes are kept.
+    pub fn keep_writes(&self) {
+        self.dirty_room.call_once(|| DirtyRoom::new(frames::statistics().total / DIRTY_PART));
     }
 
     /// The file of the node with this number, if it is here.
@@ -104,18 +126,9 @@ impl MappedFiles {
         if node.kind() != mode::REGULAR || connection.pages().is_none() {
             return Err(Errno::ENODEV);
         }
-        let (_, number) = node.identity();
         let this = &connection.mapped;
         let mut files = this.files.lock();
-        let file = match files.get(&number) {
-            Some(file) => file.clone(),
-            None => {
-                let file = MappedFile::new(connection.clone(), node.clone(), payer)?;
-                files.try_insert(number, file.clone())?;
-                this.count.fetch_add(1, Relaxed);
-                file
-            }
-        };
+        let file = this.find_or_make(&mut files, connection, node, payer)?;
         let mut mapping = file.mapping.lock();
         if let Some(mapping) = mapping.upgrade() {
             return Ok(mapping);
@@ -131,6 +144,24 @@ impl MappedFiles {
         }
         Ok(made?)
     }
+
+    /// The record of `node`, for which `payer` pays if there was none.
+    fn find_or_make(
+        &self,
+        files: &mut Map<u64, Arc<MappedFile>>,
+        connection: &Arc<Connection>,
+        node: &NodeRef,
+        payer: Family,
+    ) -> Result<Arc<MappedFile>, Errno> {
+        let (_, number) = node.identity();
+        if let Some(file) = files.get(&number) {
+            return Ok(file.clone());
+        }
+        let file = MappedFile::new(connection.clone(), node.clone(), payer)?;
+        files.try_insert(number, file.clone())?;
+        self.count.fetch_add(1, Relaxed);
+        Ok(file)
+    }
 }
 
 /// A file of which pages are in the kernel.
@@ -143,97 +174,13 @@ pub struct MappedFile {
     state: Mutex<State>,
     /// What address spaces have.
     mapping: Mutex<Weak<Mapping>>,
+    /// What open files have through which it was written.
+    writing: Mutex<Weak<Writing>>,
     /// Calls that wait for the turn.
     pub(super) turns: WaitQueue,
     /// In the list of files to be written back: the next one.
     next: Mutex<Option<Arc<MappedFile>>>,
     _charge: Charge,
-}
-
-struct State {
-    /// `None` before the length is known.
-    contents: Option<alloc::boxed::Box<Contents>>,
-    /// The pages that mappings can reach. One that the contents do not have is zeros, because the
-    /// file has become longer; or it is lost, if there was no memory for what was written to it.
-    loaded: RangeSet,
-    has_lost: bool,
-    /// The pages that are being read, and whether they have changed in the meantime.
-    loading: Range<u64>,
-    is_stale: bool,
-    /// The bytes that are being written back.
-    writing: Range<u64>,
-    /// Where the search for dirty pages goes on; 0: none is under way.
-    place: u64,
-    /// Whether a page has become dirty since such a search began.
-    is_dirty: bool,
-    /// Whether a call has the turn.
-    is_taken: bool,
-    /// Whether the connection's coroutine waits for the turn.
-    coroutine_waits: bool,
-    /// Whether it is in the list of files to be written back.
-    is_listed: bool,
-}
-
-impl State {
-    /// Takes the turn, if it is free. Returns whether it was.
-    fn try_take_turn(&mut self) -> bool {
-        !core::mem::replace(&mut self.is_taken, true)
-    }
-
-    /// Number of pages of the file.
-    fn pages(&self) -> u64 {
-        self.contents.as_ref().map_or(0, |contents| contents.len().div_ceil(PAGE))
-    }
-
-    /// Whether an entry for `page` can exist.
-    fn can_reach(&self, page: u64) -> bool {
-        let exists = |contents: &Contents| !self.has_lost || contents.has(page);
-        self.loaded.contains(page) && self.contents.as_ref().is_some_and(|it| exists(it))
-    }
-
-    /// Copies what was written, `count` bytes at `offset` that `buffers` begin with, to the pages
-    /// that exist.
-    fn copy_written(&mut self, offset: u64, count: usize, buffers: &[PinnedBuffer], payer: Family) {
-        let Some(contents) = &mut self.contents else {
-            self.is_stale = true;
-            return;
-        };
-        contents.grow(offset.saturating_add(count as u64));
-        let (mut at, mut rest) = (offset, count);
-        for buffer in buffers {
-            let end = rest.min(buffer.len());
-            let mut done = 0;
-            while done < end {
-                let (page, within) = (at / PAGE, (at % PAGE) as usize);
-                let part = (FRAME_BYTES - within).min(end - done);
-                if !contents.has(page) && self.loaded.contains(page) {
-                    self.has_lost |= contents.frame(page, payer).is_err();
-                }
-                self.is_dirty |= contents.write_dirty((page, within), (buffer, done), part);
-                (at, done) = (at + part as u64, done + part);
-            }
-            rest -= end;
-        }
-        let pages = offset / PAGE..(offset + count as u64).div_ceil(PAGE);
-        self.is_stale |= pages.start < self.loading.end && self.loading.start < pages.end;
-    }
-
-    /// The length has changed. Nothing of what is cut off is mapped.
-    fn resize(&mut self, length: u64) {
-        self.is_stale = true;
-        let Some(contents) = &mut self.contents else { return };
-        if length >= contents.len() {
-            contents.grow(length);
-            return;
-        }
-        if contents.resize(length).is_err()
-            && let Some(contents) = self.contents.take()
-        {
-            // It is read anew.
-            (self.is_dirty, self.loaded) = (false, RangeSet::new());
-            sweep(contents);
-        }
-    }
 }
 
 impl MappedFile {
@@ -248,7 +195,15 @@ impl MappedFile {
             writing: 0..0,
             place: 0,
             is_dirty: false,
+            solid: 0,
+            counted: 0,
+            written_at: None,
+            resizing: Resizing::No,
+            has_failed: false,
             is_taken: false,
+            priority: None,
+            flight: None,
+            last: None,
             coroutine_waits: false,
             is_listed: false,
         });
@@ -258,6 +213,7 @@ impl MappedFile {
             as_object: next_object_number(),
             state,
             mapping: Mutex::default(),
+            writing: Mutex::default(),
             turns: WaitQueue::new(),
             next: Mutex::default(),
             _charge,
@@ -274,9 +230,20 @@ impl MappedFile {
         self.mapping.lock().strong_count() > 0
     }
 
-    /// Whether pages are dirty.
+    /// Whether an open file may write to it.
+    fn is_open(&self) -> bool {
+        self.writing.lock().strong_count() > 0
+    }
+
+    /// Whether pages are dirty, or being written back.
     pub fn has_dirty(&self) -> bool {
-        self.state.lock().is_dirty
+        let state = self.state.lock();
+        state.is_dirty || state.place > 0 || !state.writing.is_empty()
+    }
+
+    /// Whether the kernel keeps something that was written to it.
+    pub fn has_written(&self) -> bool {
+        self.state.lock().counted > 0
     }
 
     /// Whether it would lose pages that are mapped if it had this length. With the turn.
@@ -294,12 +261,14 @@ impl MappedFile {
     /// that it has not reached.
     pub(super) fn end_turn(&self) {
         let mut state = self.state.lock();
-        state.is_taken = false;
-        state.loading = 0..0;
+        (state.is_taken, state.resizing) = (false, Resizing::No);
+        (state.priority, state.loading) = (None, 0..0);
+        let flight = state.flight.take();
         state.must_be_written_again();
         state.is_dirty |= core::mem::take(&mut state.place) > 0;
         let coroutine_waits = core::mem::take(&mut state.coroutine_waits);
         drop(state);
+        drop(flight);
         self.turns.wake_one();
         if coroutine_waits {
             self.connection.mapped.write_back.wake();
@@ -346,9 +315,17 @@ impl MappedFile {
         let offset = match &request.effect {
             Effect::Writes(bytes) => bytes.start,
             Effect::Changes if request.writes_at_end() => reply.place.saturating_sub(count),
-            Effect::Changes => return state.resize(request.asked()),
+            Effect::Changes => {
+                state.resize(request.asked());
+                return self.return_room(&mut state);
+            }
             Effect::None | Effect::Fills(..) | Effect::Makes | Effect::WritesBack(_) => return,
         };
+        state.has_blocks(offset, count);
+        // What is written back later must not make the file older.
+        if state.written_at.is_some() {
+            state.written_at = Some(timer::epoch_nanoseconds());
+        }
         if data.is_empty() {
             // Its call was cancelled. What was written is not known here.
             (state.is_stale, state.has_lost) = (true, true);
@@ -360,7 +337,61 @@ impl MappedFile {
         }
     }
 
-    /// No space has it mapped: it is written back, or not needed any more.
+    /// Returns the room of what is not here any more.
+    fn return_room(&self, state: &mut State) {
+        if state.contents.is_none()
+            && let Some(room) = self.connection.mapped.dirty_room.get()
+        {
+            room.give(core::mem::take(&mut state.counted));
+        }
+    }
+
+    /// A call of this priority waits for the turn of another one.
+    pub(super) fn hurry(&self, priority: Priority) {
+        let mut state = self.state.lock();
+        let highest = state.priority.get_or_insert(priority);
+        if priority.is_more_urgent_than(*highest) {
+            *highest = priority;
+        }
+        let (highest, flight) = (*highest, state.flight.clone());
+        drop(state);
+        if let Some(request) = flight {
+            self.connection.hurry(&request, highest);
+        }
+    }
+
+    /// The call that has the turn is about to send `request`, or waits for it. Returns the priority
+    /// that it should have: that of the call, or of a more urgent one that waits for the turn.
+    pub(super) fn priority_of(&self, request: &Arc<Request>, priority: Priority) -> Priority {
+        let mut state = self.state.lock();
+        let before = state.flight.replace(request.clone());
+        let highest = state.priority.filter(|highest| highest.is_more_urgent_than(priority));
+        drop(state);
+        drop(before);
+        highest.unwrap_or(priority)
+    }
+
+    /// The call that has the turn is about to go. Its turn ends when `request` is answered.
+    pub(super) fn turn_ends_with(&self, request: &Arc<Request>) {
+        self.state.lock().last = Some(request.clone());
+    }
+
+    /// `request` will not be performed any more. If it is the last one of a turn, that ends.
+    pub(super) fn is_answered_at_last(&self, request: &Arc<Request>) {
+        let last = self.state.lock().last.take_if(|last| Arc::ptr_eq(last, request));
+        if last.is_some() {
+            self.end_turn();
+        }
+    }
+
+    /// A mapping or an open file is gone: what it has left is tried once more.
+    fn is_left(&self) {
+        self.state.lock().has_failed = false;
+        self.settle();
+    }
+
+    /// If nothing has it mapped, pages that are not dirty are not needed; and if no open file can
+    /// write to it either, it is written back, or not needed.
     fn settle(&self) {
         let this = &self.connection.mapped;
         let mut files = this.files.lock();
@@ -372,7 +403,17 @@ impl MappedFile {
         if state.is_taken || state.is_listed {
             return;
         }
-        if state.is_dirty {
+        if self.is_open() || state.is_dirty && state.has_failed {
+            // Pages that a mapping has read.
+            let left =
+                if state.is_dirty || state.loaded.is_empty() { None } else { state.forget() };
+            self.return_room(&mut state);
+            drop(state);
+            drop(files);
+            if let Some(contents) = left {
+                sweep(contents);
+            }
+        } else if state.is_dirty {
             state.is_listed = true;
             drop(state);
             drop(files);
@@ -390,7 +431,11 @@ impl MappedFile {
 
 impl Drop for MappedFile {
     fn drop(&mut self) {
-        if let Some(contents) = self.state.get_mut().contents.take() {
+        let state = self.state.get_mut();
+        if let Some(room) = self.connection.mapped.dirty_room.get() {
+            room.give(core::mem::take(&mut state.counted));
+        }
+        if let Some(contents) = state.contents.take() {
             sweep(contents);
         }
     }

@@ -1,32 +1,31 @@
 //! Writing dirty pages to the server: for a call that wants them there, or by the connection's own
-//! coroutine when nothing has the file mapped any more.
+//! coroutine when nothing has the file mapped or open for writing any more, or when it has much to
+//! write.
 //!
 //! A page that a space can still write to stays dirty after it has been written. `msync` makes the
 //! entries of its space read-only first; a page that others have mapped is written again by the
-//! next call.
+//! next call. A page that no space has, and that is clean, moves to the table of kept pages.
+//!
+//! The frames themselves are sent. What is written to a page meanwhile makes it dirty again.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
-use core::slice::from_ref;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use core::task::Poll;
 
 use cops_abi::inspect::coroutine_kind;
 use cops_abi::served::DATA_BYTES_MAX;
 use cops_abi::{Errno, Priority};
-use cops_algorithms::range_set::RangeSet;
 use spin::Mutex;
 
-use super::{MappedFile, PAGE, State};
+use super::{MappedFile, PAGE, Resizing, State};
 use crate::fs::contents::sweep;
 use crate::fs::node::Attempt;
 use crate::fs::served::Ask;
 use crate::fs::served::connection::Connection;
-use crate::fs::served::pages::copy;
 use crate::log;
-use crate::mm::PinnedBuffer;
-use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::Family;
+use crate::mm::{Frame, PinnedBuffer};
 use crate::sched::{self, Waiter};
 use crate::trace;
 
@@ -37,8 +36,8 @@ const PORTION_PAGES: usize = 64;
 
 /// What the next portion of a write-back does.
 enum Next {
-    /// Writes these bytes at this offset.
-    Write(u64, PinnedBuffer),
+    /// Writes these bytes at this offset, which were written at this time.
+    Write(u64, PinnedBuffer, Option<u64>),
     /// Looks on.
     Look,
     /// Nothing: no page is dirty that was dirty at the beginning.
@@ -57,21 +56,21 @@ impl State {
         }
     }
 
-    fn next_to_write(&mut self) -> Result<Next, Errno> {
+    fn next_to_write(&mut self) -> Next {
         if self.place == 0 {
-            self.is_dirty = false;
+            (self.is_dirty, self.has_failed) = (false, false);
         }
         let end = self.pages();
-        let Some(contents) = &mut self.contents else { return Ok(Next::Nothing) };
+        let Some(contents) = &mut self.contents else { return Next::Nothing };
         let first = match contents.find_dirty(self.place, PORTION_PAGES) {
             Ok(first) if first < end => first,
             Ok(_) | Err(None) => {
                 self.place = 0;
-                return Ok(Next::Nothing);
+                return Next::Nothing;
             }
             Err(Some(next)) => {
                 self.place = next;
-                return Ok(Next::Look);
+                return Next::Look;
             }
         };
         let mut behind = first + 1;
@@ -82,20 +81,14 @@ impl State {
         }
         let offset = first * PAGE;
         let count = contents.len().min(behind * PAGE) - offset;
-        let buffer = PinnedBuffer::gathered(count as usize);
-        self.is_dirty |= buffer.is_err();
-        let buffer = buffer?;
         for page in first..behind {
             // Before it is copied: what is written afterwards makes it dirty again.
             self.is_dirty |= !contents.set_clean(page);
-            if let Some(frame) = contents.existing_frame(page) {
-                let at = ((page - first) * PAGE) as usize;
-                let length = (count as usize - at).min(FRAME_BYTES);
-                copy((frame, 0), (from_ref(&buffer), at), length);
-            }
         }
+        let frames = (first..behind).filter_map(|page| contents.existing_frame(page).cloned());
+        let buffer = PinnedBuffer::of_frames(frames, count as usize);
         (self.writing, self.place) = (offset..offset + count, behind);
-        Ok(Next::Write(offset, buffer))
+        Next::Write(offset, buffer, self.written_at)
     }
 
     /// The first `count` bytes of what was being written have been written. A page of which only a
@@ -114,6 +107,13 @@ impl State {
         self.must_be_written_again();
         Ok(())
     }
+
+    /// Takes out page `number` if it is clean, with the number of bytes of the file in it.
+    fn take_clean(&mut self, number: u64) -> Option<(Frame, usize)> {
+        let contents = self.contents.as_mut()?;
+        let used = contents.len().saturating_sub(number * PAGE).min(PAGE) as usize;
+        Some((contents.take_clean(number)?, used))
+    }
 }
 
 impl MappedFile {
@@ -128,35 +128,92 @@ impl MappedFile {
         Some(written)
     }
 
-    fn write_some(&self, ask: &mut Ask) -> Attempt<()> {
+    /// The same, by a call that has the turn, and keeps it.
+    pub(super) fn write_some(&self, ask: &mut Ask) -> Attempt<()> {
         let node = self.node.served()?;
         let mut next = None;
         if !ask.is_pending() {
             match self.state.lock().next_to_write() {
-                Ok(Next::Write(offset, buffer)) => next = Some((offset, buffer)),
-                Ok(Next::Look) => return None,
-                Ok(Next::Nothing) => return Some(Ok(())),
-                Err(error) => return Some(Err(error)),
+                Next::Write(offset, buffer, time) => next = Some((offset, buffer, time)),
+                Next::Look => return None,
+                Next::Nothing => return Some(Ok(())),
             }
         }
         let answer = node.write_back(|| next.take().ok_or(Errno::EIO), ask)?;
-        match answer.and_then(|count| self.state.lock().has_written(count)) {
+        match answer.and_then(|count| self.has_written_back(count)) {
             Ok(()) => {
                 // The next portion looks on.
                 ask.next_step();
                 None
             }
-            Err(error) => Some(Err(error)),
+            Err(error) => {
+                self.state.lock().has_failed = true;
+                Some(Err(error))
+            }
         }
+    }
+
+    /// The first `count` bytes of what was being written have been written. Their pages move to
+    /// the table, except those that are mapped, or dirty again.
+    fn has_written_back(&self, count: usize) -> Result<(), Errno> {
+        let number = self.number();
+        let pages = self.connection.pages();
+        // Before the pages are looked at: a write that is answered from now on shows.
+        let fill = pages.map(|pages| pages.begin_keep(number));
+        let is_mapped = self.is_mapped();
+        let mut state = self.state.lock();
+        let written = state.writing.clone();
+        state.has_written(count)?;
+        if is_mapped {
+            return Ok(());
+        }
+        let first = written.start / PAGE;
+        let mut taken = [const { None }; REQUEST_PAGES as usize];
+        for (number, place) in (first..written.end.div_ceil(PAGE)).zip(&mut taken) {
+            *place = state.take_clean(number);
+        }
+        let count = taken.iter().flatten().count().min(state.counted);
+        state.counted -= count;
+        let length = state.contents.as_ref().map_or(0, |contents| contents.len());
+        drop(state);
+        if let Some(room) = self.connection.mapped.dirty_room.get() {
+            room.give(count);
+        }
+        if let (Some(pages), Some(fill)) = (pages, fill) {
+            for (number, taken) in (first..).zip(taken) {
+                let Some((frame, used)) = taken else { continue };
+                pages.put(fill, number, frame, (used, length));
+            }
+        }
+        Ok(())
+    }
+
+    /// A call with the turn is about to change the length: writes back what is dirty, and keeps no
+    /// further writes until the turn ends. Not if it is mapped: then nothing is cut off.
+    pub fn prepare_resize(&self, ask: &mut Ask) -> Attempt<()> {
+        let is_mapped = self.is_mapped();
+        let mut state = self.state.lock();
+        if is_mapped || state.resizing == Resizing::Asking {
+            return Some(Ok(()));
+        }
+        state.resizing = Resizing::WritingBack;
+        drop(state);
+        let written = self.write_some(ask)?;
+        ask.next_step();
+        self.state.lock().resizing = Resizing::Asking;
+        Some(written)
     }
 
     /// Nothing can be written back: the server is gone, or refuses it.
     fn lose(&self, error: Errno) {
         let mut state = self.state.lock();
-        let contents = state.contents.take();
-        (state.is_dirty, state.loaded) = (false, RangeSet::new());
+        let contents = state.forget();
+        self.return_room(&mut state);
         drop(state);
-        log::warn!("what was written to a mapped file is lost: file {}: {error}", self.number());
+        if let Some(pages) = self.connection.pages() {
+            pages.forget(self.number());
+        }
+        log::warn!("what was written to a file is lost: file {}: {error}", self.number());
         if let Some(contents) = contents {
             sweep(contents);
         }
@@ -197,7 +254,7 @@ impl WriteBack {
         Ok(())
     }
 
-    /// `file` has dirty pages, and no space has it mapped. They are lost if the server is gone.
+    /// `file` has dirty pages, and is in no list. They are lost if the server is gone.
     pub(super) fn add(&self, file: Arc<MappedFile>) {
         let mut list = self.list.lock();
         if list.has_ended {
@@ -245,7 +302,9 @@ async fn write_back_all(connection: Arc<Connection>) {
         let Some(file) = file else { return };
         let written = write_back_one(&file, connection.payer()).await;
         if let Err(error) = written
+            && error != Errno::ENOMEM
             && !file.is_mapped()
+            && !file.is_open()
         {
             file.lose(error);
         }

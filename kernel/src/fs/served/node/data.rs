@@ -3,18 +3,21 @@
 
 use alloc::sync::Arc;
 
-use cops_abi::Errno;
+use cops_abi::file::Status;
 use cops_abi::served::{self, DATA_BYTES_MAX, change, operation};
+use cops_abi::{Errno, Priority};
 use cops_fallible::List;
 
 use super::ServedNode;
 use crate::fs::node::{Attempt, NodeRef};
 use crate::fs::served::ask::{Answer, Ask};
-use crate::fs::served::mapped::{MappedFile, MappedFiles, Mapping};
+use crate::fs::served::mapped::{MappedFile, MappedFiles, Mapping, Writing};
 use crate::fs::served::pages::Pages;
-use crate::fs::served::request::{Data, Draft};
+use crate::fs::served::request::{Data, Draft, Request};
 use crate::mm::PinnedBuffer;
+use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::Family;
+use crate::sched::Waiter;
 
 impl ServedNode {
     /// Reads at `offset` into the buffers that `buffers` returns, `length` bytes at most.
@@ -56,6 +59,48 @@ impl ServedNode {
         })
     }
 
+    /// A call of this priority asks for `count` pages from `first` on. If those before are kept,
+    /// the file is read in order: asks for those behind them, too, the more of them the longer that
+    /// goes on. `payer` pays for it.
+    pub fn read_ahead(&self, (first, count): (u64, u64), payer: Family, priority: Priority) {
+        const PAGE: u64 = FRAME_BYTES as u64;
+        const PAGES: u64 = DATA_BYTES_MAX as u64 / PAGE;
+        const REQUESTS_MAX: u64 = 7;
+        let Some((pages, number)) = self.pages().filter(|_| count == PAGES) else { return };
+        let requests = pages.count_before(number, first, REQUESTS_MAX * PAGES) / PAGES;
+        for index in 1..=requests {
+            let first = first + index * PAGES;
+            // No position is larger than a signed number can be.
+            let is_possible = (first + PAGES).saturating_mul(PAGE) <= i64::MAX as u64;
+            if !is_possible || !pages.is_missing(number, first) {
+                continue;
+            }
+            let mut draft = Draft::new(operation::READ, self.number);
+            draft.fill = Some(pages.begin_keep(number));
+            (draft.first, draft.second) = (first * PAGE, DATA_BYTES_MAX as u64);
+            draft.data = Data::Room(DATA_BYTES_MAX);
+            // Without memory, what follows is asked for when it is needed.
+            let Ok(request) = Request::new(draft, payer) else { return };
+            let connection = &self.connection;
+            connection.ahead.send(connection, (first, first + PAGES), request, priority);
+        }
+    }
+
+    /// Whether this page was asked for, for a call that reads in order, and is not there yet.
+    pub fn is_coming(&self, page: u64) -> bool {
+        self.connection.ahead.brings((self.number, page))
+    }
+
+    /// The call of `waiter` waits for a page that is coming.
+    pub fn wait_for_page(&self, page: u64, waiter: Waiter) {
+        self.connection.ahead.insert_waiter(&self.connection, (self.number, page), waiter);
+    }
+
+    /// The waiter with this number does not wait for such a page any more.
+    pub fn stop_waiting_for_page(&self, waiter: u32) {
+        self.connection.ahead.remove_waiter(waiter);
+    }
+
     /// Writes the first `length` bytes of the buffers that `buffers` returns, at `offset` or at
     /// the end. Returns where the written bytes end, and their number.
     pub fn write_buffers(
@@ -77,27 +122,62 @@ impl ServedNode {
         Some(if is_possible { Ok((end, count as usize)) } else { Err(Errno::EIO) })
     }
 
-    /// Writes back what `next` returns: bytes of a mapped file, and where they belong. Returns how
-    /// many have been written.
+    /// Writes back what `next` returns: dirty bytes, where they belong, and when the file was
+    /// written, in nanoseconds since 1970, if that is known. Returns how many have been written.
     pub(in crate::fs::served) fn write_back(
         &self,
-        next: impl FnOnce() -> Result<(u64, PinnedBuffer), Errno>,
+        next: impl FnOnce() -> Result<(u64, PinnedBuffer, Option<u64>), Errno>,
         ask: &mut Ask,
     ) -> Attempt<usize> {
         let answer = attempt!(ask.ask(&self.connection, || {
-            let (offset, buffer) = next()?;
+            let (offset, buffer, written_at) = next()?;
             let mut draft = Draft::new(operation::WRITE, self.number);
             let length = buffer.len();
             let mut buffers = List::new();
             buffers.try_push(buffer)?;
             (draft.first, draft.is_write_back) = (offset, true);
+            if let Some(written_at) = written_at {
+                (draft.flags, draft.second) = (served::WRITTEN_AT, written_at);
+            }
             draft.data = Data::From(buffers, length);
             Ok(draft)
         }));
         Some(usize::try_from(answer.reply.value).map_err(|_| Errno::EIO))
     }
 
-    /// The file, if it is mapped, or is to be written back.
+    /// The status, as the server has it.
+    pub(in crate::fs::served) fn status_of_server(&self, ask: &mut Ask) -> Attempt<Status> {
+        let status = attempt!(self.ask(operation::GET_STATUS, ask)).reply.status;
+        if status.kind() != self.kind || i64::try_from(status.size).is_err() {
+            return Some(Err(Errno::EIO));
+        }
+        let file_system = self.connection.number;
+        Some(Ok(Status { file_system, number: self.number, ..status }))
+    }
+
+    /// Writes dirty pages back, if the file `has_some`, before the first request of a step.
+    pub(super) fn write_back_first(
+        &self,
+        ask: &mut Ask,
+        has_some: impl Fn(&MappedFile) -> bool,
+    ) -> Attempt<()> {
+        if let Some(file) = self.mapped()
+            && (ask.has_turn_of(&file) || ask.is_fresh() && has_some(&file))
+        {
+            return file.write_back(ask);
+        }
+        Some(Ok(()))
+    }
+
+    /// What an open file needs so that its writes are kept; `None` if they are not.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn writing(&self, node: &NodeRef, payer: Family) -> Result<Option<Arc<Writing>>, Errno> {
+        MappedFiles::write(&self.connection, node, payer)
+    }
+
+    /// The file, if it is mapped or written, or is to be written back.
     pub fn mapped(&self) -> Option<Arc<MappedFile>> {
         self.connection.mapped.get(self.number)
     }
@@ -128,6 +208,10 @@ impl ServedNode {
             // What a write-back has sent would make the file longer again.
             if !ask.is_pending() && file.would_lose(length) {
                 return Some(Err(Errno::ETXTBSY));
+            }
+            if let Err(error) = file.prepare_resize(ask)? {
+                ask.end_turn();
+                return Some(Err(error));
             }
         }
         attempt!(self.ask_with(operation::SET_STATUS, ask, |draft| {

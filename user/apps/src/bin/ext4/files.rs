@@ -143,6 +143,18 @@ impl FileSystem for Files {
         Ok(Written { count, end: start + count as u64 })
     }
 
+    async fn write_kept(
+        &self,
+        node: u64,
+        offset: u64,
+        bytes: &[u8],
+        time: Time,
+    ) -> Result<Written> {
+        let written = self.ext4.write(inode(node)?, offset, bytes, time_for(time)).await;
+        let count = written.map_err(errno)?;
+        Ok(Written { count, end: offset + count as u64 })
+    }
+
     async fn change(&self, node: u64, change: Change) -> Result<()> {
         let node = inode(node)?;
         if let Some(length) = change.length {

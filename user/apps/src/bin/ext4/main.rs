@@ -99,7 +99,7 @@ impl Served {
             }
         };
         let server = Server::open().await?;
-        server.mount_cached(PLACE, cops_ext4::ROOT.into()).await?;
+        server.mount_keeping_writes(PLACE, cops_ext4::ROOT.into()).await?;
         let serving = task::spawn_join(server.serve(Files::new(files.clone())), Priority::DEFAULT);
         let writing_back = task::spawn_join(write_back(files.clone()), Priority::LEAST_URGENT);
         Ok(Some(Self { files, serving, writing_back }))
@@ -132,6 +132,9 @@ impl Served {
 async fn write_back(files: Arc<Ext4<Disk>>) {
     loop {
         sleep(SYNC_INTERVAL).await;
+        // What the kernel keeps comes first. It fails for want of memory only, and the next one
+        // comes soon.
+        let _ = cops::fs::synchronise_all().await;
         if let Err(error) = files.checkpoint().await {
             cops::eprintln!("ext4: writing back: {error}");
         }

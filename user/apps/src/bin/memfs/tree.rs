@@ -59,6 +59,7 @@ impl Node {
             number,
             links: self.links,
             size: size as u64,
+            blocks: size.div_ceil(512) as u64,
             accessed: self.accessed,
             modified: self.modified,
             ..Status::new(self.kind(), self.permissions)

@@ -143,6 +143,17 @@ pub trait FileSystem: Send + Sync + 'static {
         async { Err(Errno::EROFS) }
     }
 
+    /// Writes at `offset` what the kernel has kept; the file was written at `time` the last time.
+    fn write_kept(
+        &self,
+        node: u64,
+        offset: u64,
+        bytes: &[u8],
+        time: Time,
+    ) -> impl Future<Output = Result<Written>> + Send {
+        async move { self.write(node, Some(offset), bytes).await }
+    }
+
     /// Changes the status of a node.
     fn change(&self, node: u64, change: Change) -> impl Future<Output = Result<()>> + Send {
         async { Err(Errno::EROFS) }
@@ -310,6 +321,17 @@ impl Server {
     /// As for [`Self::mount`].
     pub async fn mount_cached(&self, path: &str, root: u64) -> IoResult<()> {
         self.mount_with(path, root, ",keep=pages").await
+    }
+
+    /// As [`Self::mount_cached`], and the kernel keeps what is written, and sends it later, several
+    /// pages with one request. The server promises in addition that a write within the length
+    /// of a file needs no more room on the disk, if the status of that file counts blocks for its
+    /// whole length. It should call [`synchronise_all`](crate::fs::synchronise_all) now and then.
+    ///
+    /// # Errors
+    /// As for [`Self::mount`].
+    pub async fn mount_keeping_writes(&self, path: &str, root: u64) -> IoResult<()> {
+        self.mount_with(path, root, ",keep=writes").await
     }
 
     async fn mount_with(&self, path: &str, root: u64, more: &str) -> IoResult<()> {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use cops_abi::Errno;
 use cops_abi::file::{Status, Time};
 use cops_abi::served::{
-    AT_END, BUFFER_BYTES, DATA_BYTES_MAX, NO_REPLACE, Reply, Request, change, operation,
+    AT_END, BUFFER_BYTES, DATA_BYTES_MAX, NO_REPLACE, Reply, Request, WRITTEN_AT, change, operation,
 };
 
 use super::message::{Asked, Buffer, Entries, reply};
@@ -120,8 +120,16 @@ impl<F: FileSystem> Service<F> {
             operation::WRITE => {
                 let buffer = buffer.as_ref().ok_or(Errno::EIO)?;
                 let bytes = buffer.bytes().get(asked.data.clone()).unwrap_or_default();
-                let offset = (flags & AT_END == 0).then_some(first);
-                files.write(node, offset, bytes).await.map(Answer::Written)
+                let written = if flags & WRITTEN_AT != 0 {
+                    let (seconds, nanoseconds) = (second / 1_000_000_000, second % 1_000_000_000);
+                    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+                    let time = Time { seconds, nanoseconds: nanoseconds as u32 };
+                    files.write_kept(node, first, bytes, time).await
+                } else {
+                    let offset = (flags & AT_END == 0).then_some(first);
+                    files.write(node, offset, bytes).await
+                };
+                written.map(Answer::Written)
             }
             operation::LIST => {
                 let mut entries = Entries::new(second as usize);

@@ -68,6 +68,13 @@ impl Hand {
         Ok(Self::new(server))
     }
 
+    /// The same, and it keeps writes.
+    pub async fn mounted_keeping_writes() -> Result<Self, Failure> {
+        let server = server(0);
+        server.mount_keeping_writes(SERVED, super::ROOT).await?;
+        Ok(Self::new(server))
+    }
+
     fn new(server: Server) -> Self {
         Self { server, memory: vec![0; BUFFER_BYTES + PAGE_BYTES], forgotten: Vec::new() }
     }

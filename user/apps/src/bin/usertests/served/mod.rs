@@ -7,6 +7,7 @@
 mod by_hand;
 mod ends;
 mod execution;
+mod kept;
 mod lies;
 mod mapped;
 mod order;
@@ -45,9 +46,18 @@ tests! { served:
 
 /// All tests of this group.
 pub fn all() -> impl Iterator<Item = &'static Test> {
-    [TESTS, ends::TESTS, execution::TESTS, lies::TESTS, mapped::TESTS, order::TESTS, pages::TESTS]
-        .into_iter()
-        .flatten()
+    [
+        TESTS,
+        ends::TESTS,
+        execution::TESTS,
+        kept::TESTS,
+        lies::TESTS,
+        mapped::TESTS,
+        order::TESTS,
+        pages::TESTS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// First argument of this program for a process that runs one of the tests of any file system in
@@ -140,6 +150,13 @@ async fn start_tree() -> Result<Running, Failure> {
 async fn start_cached_tree() -> Result<Running, Failure> {
     let server = server(0);
     server.mount_cached(SERVED, ROOT).await?;
+    Ok(serve_tree(server))
+}
+
+/// As [`start_cached_tree`], and it keeps writes.
+async fn start_tree_keeping_writes() -> Result<Running, Failure> {
+    let server = server(0);
+    server.mount_keeping_writes(SERVED, ROOT).await?;
     Ok(serve_tree(server))
 }
 

@@ -15,6 +15,8 @@ use crate::raw::{Asked, Handle};
 
 tests! { served:
     pages_are_requested_once,
+    pages_are_read_ahead,
+    pages_that_are_read_ahead_do_not_come,
     pages_change_with_a_write,
     pages_of_a_reply_from_before_a_write_are_not_kept,
     pages_change_with_a_write_that_was_cancelled,
@@ -44,7 +46,11 @@ pub struct Opened {
 
 impl Opened {
     pub async fn new() -> Result<Self, Failure> {
-        let mut hand = Hand::mounted_cached().await?;
+        Self::with(Hand::mounted_cached().await?).await
+    }
+
+    /// The file of a server that has just been mounted.
+    pub async fn with(mut hand: Hand) -> Result<Self, Failure> {
         let options = async { OpenOptions::new().read(true).write(true).open("/disk/f").await };
         let opening = task::spawn_join(options, Priority::DEFAULT);
         // It looks the name up, and asks whether the file can be changed.
@@ -152,6 +158,92 @@ async fn pages_are_requested_once() -> Outcome {
         Asked::InFlight(_) => return Err(Failure("preadv makes a request".into())),
     }
     check_equal!([&one[..], &other[..]].concat(), &all[offset..offset + 12], "two buffers");
+    Ok(())
+}
+
+impl Opened {
+    /// The first request of a file that is read in order, and those that are read ahead.
+    async fn ahead(&mut self, offset: usize, count: usize) -> Result<Vec<Request>, Failure> {
+        let (_, own) = self.asked(number::PREAD64, offset, DATA_BYTES_MAX).await?;
+        let mut requests = vec![own];
+        for _ in 0..count {
+            requests.push(self.hand.next().await?.0);
+        }
+        for (request, at) in requests.iter().zip((offset..).step_by(DATA_BYTES_MAX)) {
+            let asked = (request.operation, request.first, request.second);
+            let expected = (operation::READ, at as u64, DATA_BYTES_MAX as u64);
+            check_equal!(asked, expected, "what is read at {at}");
+        }
+        Ok(requests)
+    }
+}
+
+/// Each part of a long file, in order.
+async fn pages_are_read_ahead() -> Outcome {
+    const PART: usize = DATA_BYTES_MAX;
+    let all: Vec<u8> = (0..20 * PART).map(|at| (at / PAGE) as u8).collect();
+    let mut opened = Opened::new().await?;
+    for request in opened.ahead(0, 0).await? {
+        opened.fill(&request, &all)?;
+    }
+    // The more has been read in order, the more is read ahead.
+    let requests = opened.ahead(PART, 1).await?;
+    opened.fill(&requests[0], &all)?;
+    // A read of what is coming makes no request, and waits.
+    let Asked::InFlight(_) = opened.transfer(number::PREAD64, 2 * PART, PART) else {
+        return Err(Failure("a read of what is coming does not wait".into()));
+    };
+    opened.memory[0] = 0xff;
+    opened.fill(&requests[1], &all)?;
+    until("the read", || Ok(opened.memory[0] == all[2 * PART])).await?;
+    check_equal!(opened.kept(PART, PART)?, &all[PART..2 * PART], "the second part");
+    for request in opened.ahead(3 * PART, 3).await? {
+        opened.fill(&request, &all)?;
+    }
+    for request in opened.ahead(7 * PART, 7).await? {
+        opened.fill(&request, &all)?;
+    }
+    check_equal!(opened.kept(14 * PART, PART)?, &all[14 * PART..15 * PART], "a part");
+    // The file ends there: nothing is asked for behind it.
+    for request in opened.ahead(15 * PART, 7).await? {
+        opened.fill(&request, &all[..16 * PART + 10])?;
+    }
+    check_equal!(opened.kept(16 * PART, PART)?, &[64; 10], "the end");
+    check_equal!(opened.kept(30 * PART, PART)?.len(), 0, "bytes behind the end");
+    Ok(())
+}
+
+/// A call that waits for them asks itself if they have changed, and fails if the server goes.
+async fn pages_that_are_read_ahead_do_not_come() -> Outcome {
+    const PART: usize = DATA_BYTES_MAX;
+    let all = vec![1; 4 * PART];
+    let mut opened = Opened::new().await?;
+    for request in opened.ahead(0, 0).await? {
+        opened.fill(&request, &all)?;
+    }
+    let requests = opened.ahead(PART, 1).await?;
+    opened.fill(&requests[0], &all)?;
+    let Asked::InFlight(_) = opened.transfer(number::PREAD64, 2 * PART, 1) else {
+        return Err(Failure("a read of what is coming does not wait".into()));
+    };
+    let (_, write) = opened.asked(number::PWRITE64, 2 * PART, 1).await?;
+    opened.answer_write(&write)?;
+    opened.fill(&requests[1], &all)?;
+    // What was read is from before the write.
+    let (again, _) = opened.hand.next().await?;
+    check_equal!((again.operation, again.first), (operation::READ, 2 * PART as u64), "a request");
+    let ahead = opened.hand.next().await?.0;
+    check_equal!(ahead.first, 3 * PART as u64, "what is read ahead");
+    opened.fill(&again, &all)?;
+    let fd = opened.file.as_fd().raw() as usize;
+    let place = opened.memory.as_mut_ptr().expose_provenance();
+    let read = later(number::PREAD64, [fd, place, 1, 3 * PART]);
+    let read = task::spawn_join(read, Priority::DEFAULT);
+    task::yield_now().await;
+    let Opened { hand, file, .. } = opened;
+    hand.close();
+    check_equal!(soon("the read", read).await??, Err(EIO), "a read without a server");
+    drop(file);
     Ok(())
 }
 
