@@ -138,7 +138,7 @@ pub(super) fn visit(handle: u64) -> Visit {
     portions::is(portion::CALL, || (call.operation.number(), [0; 4]));
     let result = match &call.operation {
         Operation::Standing(read) => call.stand(read, index, announce_one).0,
-        operation => operation.attempt(&call.process),
+        _ => call.operation.attempt(&call.process),
     };
     let spent_ticks = || arch::now_ticks().saturating_sub(begin_ticks);
     let Some(result) = result else {

@@ -61,7 +61,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 48] = [
+const TESTS: [Test; 49] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
