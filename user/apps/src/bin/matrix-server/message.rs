@@ -58,7 +58,7 @@ impl Message {
             return None;
         }
         let mut message = Self { words: Box::default(), header };
-        // If there is no memory, the message gives back what it has taken.
+        // If there is no memory, the message returns what it has taken.
         message.words = zeroed_words(header.side.message_words())?;
         message.set_header(header);
         Some(message)
