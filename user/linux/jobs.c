@@ -559,6 +559,27 @@ static long free_memory(void) {
     return about.freeram * about.mem_unit / 4096;
 }
 
+/* As many members as the quota permits, all ended by one signal, in portions. */
+static void a_large_group(void) {
+    enum { MOST = 2000 };
+    int count = 0, ended = 0, status;
+    pid_t leader = 0;
+    for (; count < MOST; count++) {
+        pid_t child = fork();
+        if (child < 0)
+            break;
+        if (child == 0)
+            for (;;)
+                pause();
+        leader = leader ? leader : child;
+        CHECK(setpgid(child, leader) == 0);
+    }
+    CHECK(count >= 500 && kill(-leader, SIGTERM) == 0);
+    while (wait(&status) > 0)
+        ended += WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM;
+    CHECK(ended == count && kill(-leader, 0) == -1 && errno == ESRCH);
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, NULL, _IONBF, 0);
     int processes = count > 1 ? atoi(arguments[1]) : 60;
@@ -589,6 +610,7 @@ int main(int count, char **arguments) {
             printf("%ld pages are lost\n", lost);
         CHECK(lost <= 64);
     }
+    a_large_group();
     puts("jobs are in order");
     return 0;
 }

@@ -175,8 +175,9 @@ impl Operation {
             Operation::Limited(limited) => limited.is_interruptible(),
             Operation::Path(call) => call.is_interruptible(),
             // As on Linux, a program is not interrupted while it is loaded.
-            // As on Linux, nor is one that has lent its memory.
-            Operation::Answer(_) | Operation::Lent(_) => false,
+            Operation::Answer(_) => false,
+            // As on Linux, nor is a thread that has lent its memory.
+            Operation::Lent(_) => false,
             _ => true,
         }
     }
