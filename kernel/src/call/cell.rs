@@ -120,7 +120,8 @@ pub(super) fn start_polled(
 
 /// What has come of a visit to a polled call.
 pub(super) enum Visit {
-    /// It has been attempted in vain; its priority.
+    /// It has been attempted in vain. The priority is the call's, or that of a less urgent worker
+    /// of its process that is about to look at its results.
     InVain(Priority),
     /// It is not to be visited any more; whether that is because it has completed now.
     Over { has_completed: bool },
@@ -143,7 +144,10 @@ pub(super) fn visit(handle: u64) -> Visit {
     let spent_ticks = || arch::now_ticks().saturating_sub(begin_ticks);
     let Some(result) = result else {
         call.process.account.charge(spent_ticks());
-        return Visit::InVain(call.priority);
+        // With the cell locked, as the results of a standing read are delivered.
+        let active =
+            call.process.least_urgent_active().filter(|it| call.priority.is_more_urgent_than(*it));
+        return Visit::InVain(active.unwrap_or(call.priority));
     };
     if let Some(process) = finish(guard, index, result) {
         process.account.charge(spent_ticks());

@@ -70,8 +70,9 @@ pub(super) fn submit(handle: u64, priority: Priority) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The service coroutine. Its level is that of the least urgent call of its last pass, so that it
-/// does not keep the coroutines behind any of the calls from the hart.
+/// The service coroutine. Its level is that of the least urgent call of its last pass, or of a
+/// worker of their processes that is less urgent and not parked, so that it keeps none of them from
+/// the hart: it never sleeps while there are calls.
 pub async fn service() {
     SERVICE.begin();
     let mut next = 0;

@@ -55,6 +55,15 @@ impl Process {
         self.most_urgent_for(cpu, cpu.as_thread(), || self.waiting_levels())
     }
 
+    /// The least urgent level of its workers that have a hart or wait for one. Such a worker may
+    /// have nothing ready, and needs the hart to find that out and to look at its results.
+    pub fn least_urgent_active(&self) -> Option<Priority> {
+        let cpus = self.cpus.lock();
+        let active = cpus.workers().filter(|(_, state)| state.is_active());
+        let levels = active.map(|(cpu, _)| self.urgency(cpu));
+        levels.reduce(|one, other| if one.is_more_urgent_than(other) { other } else { one })
+    }
+
     fn most_urgent_for(
         &self,
         cpu: &VirtualCpu,

@@ -11,9 +11,11 @@ use cops::abi::file::{Status, control, open as open_flags};
 use cops::abi::socket::{ADDRESS_BYTES_MAX, AF_INET, SOCK_STREAM};
 use cops::abi::syscall::{self as number, AT_FDCWD, futex, map_flags, protection, signal};
 use cops::io::{AsFd, Read, Write, pipe};
+use cops::model::{KernelModel, set_kernel_model};
 use cops::net::{Ipv4Addr, TcpListener, TcpStream};
 use cops::process;
 use cops::task::{self, Priority};
+use cops::thread::Builder;
 use cops::time::{Duration, sleep, timeout};
 
 use crate::call;
@@ -49,6 +51,8 @@ scenarios! {
     programs,
     virtual_cpus,
     network,
+    blocked_threads,
+    polled_calls,
     peer_addresses,
     tracing,
 }
@@ -357,6 +361,48 @@ async fn network() {
         let _ = timeout(MOMENT, client.write_all(&data)).await;
         let _ = client.shutdown(cops::net::Shutdown::Write);
         let _ = timeout(MOMENT, client.read(&mut [0])).await;
+    }
+}
+
+/// A connection to this process itself.
+async fn connection() -> Option<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
+    let address = listener.local_address().ok()?;
+    let client = timeout(MOMENT, TcpStream::connect(address)).await.ok()?.ok()?;
+    let server = timeout(MOMENT, listener.accept()).await.ok()?.ok()?;
+    Some((client, server))
+}
+
+/// A thread that blocks in the kernel, twice.
+async fn blocked_threads() {
+    let Some((mut client, server)) = connection().await else { return };
+    if set_kernel_model(KernelModel::Threads).is_err() {
+        return;
+    }
+    let blocked = move || while let Ok(1..) = cops::read!(server.as_fd(), &mut [0; 8]) {};
+    if Builder::new().spawn(blocked).is_err() {
+        return;
+    }
+    for _ in 0..2 {
+        sleep(Duration::from_millis(1)).await;
+        let _ = timeout(MOMENT, client.write_all(&[1])).await;
+    }
+    // The thread is asleep when the process ends.
+    sleep(Duration::from_millis(1)).await;
+}
+
+async fn polled_calls() {
+    let Some((mut client, mut server)) = connection().await else { return };
+    if set_kernel_model(KernelModel::Polling).is_err() {
+        return;
+    }
+    task::spawn(
+        async move { while let Ok(Ok(1..)) = timeout(MOMENT, server.read(&mut [0; 8])).await {} },
+        Priority::DEFAULT,
+    );
+    for _ in 0..2 {
+        sleep(Duration::from_millis(1)).await;
+        let _ = timeout(MOMENT, client.write_all(&[1])).await;
     }
 }
 
