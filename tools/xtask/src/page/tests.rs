@@ -44,8 +44,8 @@ fn chain_rows(bytes: &[u32]) -> Value {
 fn model_rows() -> Value {
     let row = |model: &str, connections: u32, mean: f64, throughput: f64| {
         json!({
-            "model": model, "connections": connections, "matrix": 15, "pause_ms": 100.0,
-            "loop": "pause", "vcpus": 1, "sent": 10, "received": 10, "errors": 0,
+            "model": model, "connections": connections, "matrix": 15, "loop": "closed",
+            "vcpus": 1, "sent": 10, "received": 10, "errors": 0,
             "throughput_rps": throughput,
             "latency_us": {"mean": mean, "p50": mean, "p99": mean * 2.0, "deviation": 1.0},
         })
