@@ -160,8 +160,8 @@ fn claims_are_judged_by_the_data() {
     assert!(html.contains("KCUC's mean latency is the lowest, or within 5% of it, at 1 of 2"));
     assert!(html.contains("KCUC's throughput is up to 6.00 times that of ktut-retry (at 64"));
     let setting = "model kcuc, connections 64, classes 3, matrix 15, twice the capacity, counted";
-    assert!(unmet(&format!("{setting}, 1 virtual CPUs: mean latencies")));
-    assert!(met(&format!("{setting}, 1 virtual CPUs: the most urgent class's p99 is 1.11 times")));
+    assert!(unmet(&format!("{setting}, 1 virtual CPU: mean latencies")));
+    assert!(met(&format!("{setting}, 1 virtual CPU: the most urgent class's p99 is 1.11 times")));
     assert!(html.contains("distribution of latencies"));
     assert!(met("A request takes 8000 instructions with 10 connections, and 8100 with 10000."));
 }
