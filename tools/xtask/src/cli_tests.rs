@@ -81,7 +81,6 @@ fn garbage_is_refused_with_the_value_in_the_message() {
     for words in [
         &["exec"][..],
         &["exec", "--seed", "2", "/p"],
-        &["report"],
         &["trace"],
         &["trace", "--run", "/bin/hello"],
         &["trace", "--records", "1", "/p"],

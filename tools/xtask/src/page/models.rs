@@ -36,6 +36,9 @@ pub fn section(material: &Material) -> Section {
              request. A request takes COPS some ten thousand instructions beside the product, so \
              that the papers' numbers of connections do not saturate it."
                 .to_owned(),
+            "In counted runs the client is a program in the machine, and its instructions are part of \
+             every request: ratios of throughput are smaller than with a client outside."
+                .to_owned(),
             "Messages here are binary; the papers' server parses and prints decimal text.".to_owned(),
             "The papers' latency is the mean, their \"jitter\" the standard deviation; 004 is read \
              off its plots."
@@ -145,16 +148,22 @@ fn ours(section: &mut Section, file: &File, name: &str, rows: &[&Row]) {
             ));
         }
     }
+    // Only a closed loop saturates; the goal beside `ktut` is for the smallest matrices.
+    let is_saturating = rows.iter().all(|row| row.is("loop", "closed"));
+    let is_smallest = rows.iter().all(|row| row.is("matrix", "1"));
     for (other, least) in [("ktut-retry", 4.0), ("ktut", 1.5)] {
-        if let Some((connections, ratio)) = most_ahead(rows, other) {
-            section.found.push(judged(
-                ratio >= least,
-                &format!(
-                    "{name}, {clock}: KCUC's throughput is up to {ratio:.2} times that of \
-                     {other} (at {connections:.0} connections); the goal at saturation is {least}."
-                ),
-            ));
-        }
+        let Some((connections, ratio)) = most_ahead(rows, other).filter(|_| is_saturating) else {
+            continue;
+        };
+        let text = format!(
+            "{name}, {clock}: KCUC's throughput is up to {ratio:.2} times that of {other} (at \
+             {connections:.0} connections)"
+        );
+        section.found.push(if other == "ktut" && !is_smallest {
+            format!("{text}.")
+        } else {
+            judged(ratio >= least, &format!("{text}; the goal at saturation is {least}."))
+        });
     }
 }
 

@@ -169,7 +169,7 @@ fn ours(section: &mut Section, file: &File) {
         for vcpus in numbers_of_cpus(&rows) {
             let of_it: Vec<&Row> =
                 rows.iter().copied().filter(|row| row.is("vcpus", &vcpus)).collect();
-            drawn.extend(distribution(&format!("{title}, {vcpus} virtual CPUs"), &of_it));
+            drawn.extend(distribution(&format!("{title}, {}", cpus(&vcpus)), &of_it));
         }
         section.body += &plots(&drawn);
         // The control group is not to be ordered.
@@ -177,6 +177,12 @@ fn ours(section: &mut Section, file: &File) {
             judge(section, &format!("{name}, {clock}"), &file.rows, &rows);
         }
     }
+}
+
+/// A number of virtual CPUs in words.
+fn cpus(number: &str) -> String {
+    let plural = if number == "1" { "" } else { "s" };
+    format!("{number} virtual CPU{plural}")
 }
 
 fn numbers_of_cpus(rows: &[&Row]) -> Vec<String> {
@@ -218,7 +224,10 @@ fn distribution(title: &str, rows: &[&Row]) -> Option<Plot> {
 
 /// The p99 of the most urgent class under the load of `row`, and without load.
 fn of_most_urgent(all: &[Row], rows: &[&Row], vcpus: &str) -> Option<(f64, f64)> {
-    let first = rows.iter().find(|row| row.is("vcpus", vcpus) && row.is("class", "0"))?;
+    // The goal is for twice the capacity.
+    let is_it =
+        |row: &&&Row| row.is("vcpus", vcpus) && row.is("class", "0") && row.is("load", "overload");
+    let first = rows.iter().find(is_it)?;
     let same = ["vcpus", "connections", "classes", "class", "matrix"];
     let unloaded = all.iter().find(|row| {
         row.is("load", "unloaded") && same.iter().all(|name| row.shown(name) == first.shown(name))
@@ -247,8 +256,9 @@ fn judge(section: &mut Section, name: &str, all: &[Row], rows: &[&Row]) {
         section.found.push(judged(
             is_ordered,
             &format!(
-                "{name}, {vcpus} virtual CPUs: mean latencies are in the order of the classes (5% \
+                "{name}, {}: mean latencies are in the order of the classes (5% \
                  aside), from {} ms to {} ms.",
+                cpus(&vcpus),
                 short(first / 1e3),
                 short(last / 1e3)
             ),
@@ -261,8 +271,8 @@ fn judge(section: &mut Section, name: &str, all: &[Row], rows: &[&Row]) {
         section.found.push(judged(
             *ratio <= GOAL,
             &format!(
-                "{name}, {vcpus} virtual CPUs: the most urgent class's p99 is {ratio:.2} times its \
-                 unloaded p99."
+                "{name}, {}: the most urgent class's p99 is {ratio:.2} times its unloaded p99.",
+                cpus(vcpus)
             ),
         ));
     }

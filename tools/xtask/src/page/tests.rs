@@ -44,8 +44,8 @@ fn chain_rows(bytes: &[u32]) -> Value {
 fn model_rows() -> Value {
     let row = |model: &str, connections: u32, mean: f64, throughput: f64| {
         json!({
-            "model": model, "connections": connections, "matrix": 15, "pause_ms": 100.0,
-            "loop": "pause", "vcpus": 1, "sent": 10, "received": 10, "errors": 0,
+            "model": model, "connections": connections, "matrix": 15, "loop": "closed",
+            "vcpus": 1, "sent": 10, "received": 10, "errors": 0,
             "throughput_rps": throughput,
             "latency_us": {"mean": mean, "p50": mean, "p99": mean * 2.0, "deviation": 1.0},
         })
@@ -160,8 +160,8 @@ fn claims_are_judged_by_the_data() {
     assert!(html.contains("KCUC's mean latency is the lowest, or within 5% of it, at 1 of 2"));
     assert!(html.contains("KCUC's throughput is up to 6.00 times that of ktut-retry (at 64"));
     let setting = "model kcuc, connections 64, classes 3, matrix 15, twice the capacity, counted";
-    assert!(unmet(&format!("{setting}, 1 virtual CPUs: mean latencies")));
-    assert!(met(&format!("{setting}, 1 virtual CPUs: the most urgent class's p99 is 1.11 times")));
+    assert!(unmet(&format!("{setting}, 1 virtual CPU: mean latencies")));
+    assert!(met(&format!("{setting}, 1 virtual CPU: the most urgent class's p99 is 1.11 times")));
     assert!(html.contains("distribution of latencies"));
     assert!(met("A request takes 8000 instructions with 10 connections, and 8100 with 10000."));
 }

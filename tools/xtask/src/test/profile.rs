@@ -1,11 +1,13 @@
 //! Tests `./cops profile` on a short load on the matrix server; and that entering the kernel costs
 //! no more than it did.
 
+use clap::Parser;
+
 use super::{Case, Context, step};
-use crate::cli::{Bench, Machine as MachineOptions, Measurement};
+use crate::cli::{Bench, Cli, Command};
 use crate::commands::bench::{papers, switch};
 use crate::commands::profile::{Profiler, Served, check_version};
-use crate::error::Outcome;
+use crate::error::{Because, Failure, Outcome};
 use crate::profile::stages;
 use crate::switch_budget::SwitchBudget;
 use crate::terminal::Progress;
@@ -25,21 +27,12 @@ const EXPECTED: [(&str, &str); 4] = [
 const COSTS: &str = "costs of switches and of entering the kernel";
 const FEW: &str = "few coroutines take fewer instructions than few threads";
 
-/// A measurement in counted instructions.
-fn counted(name: Measurement) -> Bench {
-    let machine = MachineOptions { smp: 1, mem: "512M".into(), verbose: false };
-    Bench {
-        name,
-        quick: true,
-        icount: true,
-        connections: None,
-        model: Vec::new(),
-        matrix: Vec::new(),
-        rounds: None,
-        papers_machine: None,
-        json: None,
-        scheduler: None,
-        machine,
+/// `./cops bench NAME --icount`, with its other options as they are if none is given.
+fn counted(name: &str) -> Outcome<Bench> {
+    let words = ["cops", "bench", name, "--quick", "--icount"];
+    match Cli::try_parse_from(words).because(|| format!("there is no bench {name}"))?.command {
+        Command::Bench(bench) => Ok(bench),
+        _ => Err(Failure::new(format!("{words:?} is no bench"))),
     }
 }
 
@@ -65,14 +58,14 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         let mut lines = Vec::new();
         for part in switch::PARTS {
             step.detail(part);
-            lines.extend(switch::counted(prepared, &counted(Measurement::Switch), part)?);
+            lines.extend(switch::counted(prepared, &counted("switch")?, part)?);
         }
         let wrong = budget.exceeded(|operation| switch::median(&lines, operation));
         cases.push(Case::judged(COSTS, &wrong));
     }
     if context.is_chosen(FEW) {
         step.detail("coroutines and threads");
-        let wrong = papers::check_few(prepared, &counted(Measurement::Ring))?;
+        let wrong = papers::check_few(prepared, &counted("ring")?)?;
         cases.push(Case::judged(FEW, &wrong));
     }
     Ok(cases)
