@@ -20,6 +20,10 @@ pub mod open {
     pub const APPEND: u32 = 0o2000;
     /// A synchronous call that would have to wait fails with `EAGAIN`.
     pub const NON_BLOCKING: u32 = 0o4000;
+    /// A write returns when what it has written is durable.
+    pub const DATA_DURABLE: u32 = 0o10_000;
+    /// As [`DATA_DURABLE`], with all that is known of the file.
+    pub const DURABLE: u32 = 0o4_000_000 | DATA_DURABLE;
     /// Fails with `ENOTDIR` unless it is a directory.
     pub const DIRECTORY: u32 = 0o200_000;
     /// Fails with `ELOOP` if it is a symbolic link.

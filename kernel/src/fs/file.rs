@@ -84,7 +84,7 @@ impl File {
         // Not its address, of which programs learn nothing.
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Relaxed) + 1;
-        let status = AtomicU32::new(flags & (open::ACCESS_MODE | open::STATUS));
+        let status = AtomicU32::new(flags & (open::ACCESS_MODE | open::STATUS | open::DURABLE));
         Self { object, number, status, has_locks: AtomicBool::new(false) }
     }
 
@@ -156,9 +156,10 @@ impl File {
         self.status.load(Relaxed)
     }
 
-    /// Replaces the status flags by those in `flags`; the access mode stays.
+    /// Replaces the status flags by those in `flags`; the access mode stays, and whether writes are
+    /// durable.
     pub fn set_flags(&self, flags: u32) {
-        let access = self.flags() & open::ACCESS_MODE;
+        let access = self.flags() & (open::ACCESS_MODE | open::DURABLE);
         self.status.store(access | flags & open::STATUS, Relaxed);
     }
 

@@ -18,7 +18,7 @@ use super::ask::Ask;
 use super::mapped::{MappedFile, Writing};
 use super::pages::Read;
 use crate::fs::file::{File, Object};
-use crate::fs::node::NodeRef;
+use crate::fs::node::{Node, NodeRef};
 use crate::mm::PinnedBuffer;
 use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::Family;
@@ -103,8 +103,10 @@ pub struct ServedTransfer {
     /// Where; `None`: at the position of the file.
     offset: Option<u64>,
     direction: Waiting,
-    /// Whether a write is a request, because the kernel cannot keep it.
+    /// Whether a write is a request, because the kernel cannot keep it, or must not.
     is_request: bool,
+    /// Where what was written ends, and how much that is, until it is durable.
+    written: Option<(u64, usize)>,
     /// The position, while this call has its turn.
     turn: Option<u64>,
     /// Whether it is in the queue for the turn.
@@ -138,7 +140,7 @@ impl ServedTransfer {
         }
         let length = buffers.iter().map(PinnedBuffer::len).sum::<usize>().min(DATA_BYTES_MAX);
         let (turn, is_queued, ask) = (None, false, Ask::default());
-        let (done, is_request) = (0, false);
+        let (done, is_request) = (0, file.flags() & open::DATA_DURABLE != 0);
         Ok(Self {
             file,
             buffers,
@@ -147,6 +149,7 @@ impl ServedTransfer {
             offset,
             direction,
             is_request,
+            written: None,
             turn,
             is_queued,
             page: None,
@@ -196,8 +199,7 @@ impl ServedTransfer {
                     Ok((offset + length as u64, length))
                 } else {
                     let length = if offset.is_none() { self.length } else { length };
-                    let buffers = || take(&mut self.buffers);
-                    node.write_buffers(offset, length, buffers, &mut self.ask)?
+                    self.write(node, offset, length, file.flags())?
                 }
             }
         };
@@ -205,6 +207,33 @@ impl ServedTransfer {
             served.end_turn(result.as_ref().ok().map(|&(end, _)| end));
         }
         Some(result.map(|(_, count)| count))
+    }
+
+    /// Writes `length` bytes at `offset`, or at the end, with a request; with another one, they
+    /// become durable, if the file was opened so. Returns where they end, and their number.
+    fn write(
+        &mut self,
+        node: &ServedNode,
+        offset: Option<u64>,
+        length: usize,
+        flags: u32,
+    ) -> Option<Result<(u64, usize), Errno>> {
+        let written = match self.written {
+            Some(written) => Ok(written),
+            None => {
+                let buffers = || take(&mut self.buffers);
+                node.write_buffers(offset, length, buffers, &mut self.ask)?
+            }
+        };
+        if flags & open::DATA_DURABLE == 0 || written.is_err() {
+            return Some(written);
+        }
+        if self.written.is_none() {
+            self.written = written.ok();
+            self.ask.next_step();
+        }
+        let durable = node.synchronise(&mut self.ask)?;
+        Some(durable.and(written))
     }
 
     /// Keeps a write of `length` bytes at `offset`. Returns whether it has.

@@ -29,6 +29,7 @@ tests! { served:
     kept_pages_are_charged,
     kept_writes_are_those_of_a_file_system,
     kept_writes_are_those_of_a_model,
+    durable_writes_are_not_kept,
 }
 
 /// A file of which the server counts blocks for this many bytes.
@@ -427,6 +428,37 @@ async fn kept_pages_are_charged() -> Outcome {
 /// The tests of any file system hold.
 async fn kept_writes_are_those_of_a_file_system() -> Outcome {
     start_tree_keeping_writes().await?.is_a_file_system().await
+}
+
+/// A write of a file that was opened with `O_DSYNC` or `O_SYNC` returns when it is durable.
+async fn durable_writes_are_not_kept() -> Outcome {
+    let mut file = Kept::filled().await?;
+    file.writes(PAGE, PAGE, 2)?;
+    for flags in [open::DATA_DURABLE, open::DURABLE] {
+        let path = c"/disk/f".as_ptr().expose_provenance();
+        let flags = (open::READ_WRITE | flags) as usize;
+        let opening = file.begins(number::OPENAT, [AT_FDCWD as usize, path, flags, 0]);
+        file.serves(operation::LOOK_UP).await?;
+        file.serves(operation::SET_STATUS).await?;
+        let fd = soon("open", opening).await???;
+        check_equal!(raw::call(number::FCNTL, [fd, 3, 0])?, flags, "F_GETFL");
+        raw::call(number::FCNTL, [fd, 4, 0])?;
+        let place = file.opened.memory.as_ptr().expose_provenance();
+        let writing = file.begins(number::PWRITE64, [fd, place, PAGE, 0]);
+        let (request, _) = file.opened.next(operation::WRITE).await?;
+        check_equal!(request.flags, 0, "flags of the request");
+        file.opened.answer_write(&request)?;
+        // With all that the kernel has kept of the file.
+        if flags & open::DURABLE as usize == open::DATA_DURABLE as usize {
+            let (request, data) = file.sent().await?;
+            check_equal!(data.len(), 2 * PAGE, "bytes that were kept");
+            file.takes(&request, data.len())?;
+        }
+        file.serves(operation::SYNCHRONISE).await?;
+        check_equal!(soon("pwrite", writing).await??, Ok(PAGE), "pwrite");
+        raw::call(number::CLOSE, [fd])?;
+    }
+    file.is_clean().await
 }
 
 /// What the server has of a file.
