@@ -259,7 +259,8 @@ const COLUMNS: [(&str, &[&str]); 7] = [
     ("scale", &["connections", "bytes_per_connection"]),
 ];
 
-/// The columns that a data file of an experiment, or one of its variants, lacks in some row.
+/// The columns that a data file of an experiment, or one of its variants, lacks in some row. A row
+/// marked `failed` says that a model cannot hold so many connections, and has no figures.
 fn missing_columns(name: &str, value: &Value) -> Vec<&'static str> {
     let is_of = |bench: &str| {
         name.strip_prefix(bench).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
@@ -271,7 +272,10 @@ fn missing_columns(name: &str, value: &Value) -> Vec<&'static str> {
     let has = |column: &str| {
         rows.is_some_and(|rows| {
             !rows.is_empty()
-                && rows.iter().all(|row| row.get(column).is_some_and(|value| !value.is_null()))
+                && rows.iter().all(|row| {
+                    row.get("failed").is_some_and(|failed| failed == true)
+                        || row.get(column).is_some_and(|value| !value.is_null())
+                })
         })
     };
     columns.iter().copied().filter(|column| !has(column)).collect()
