@@ -16,6 +16,7 @@ use core::task::Poll;
 use cops_abi::inspect::coroutine_kind;
 use cops_abi::served::DATA_BYTES_MAX;
 use cops_abi::{Errno, Priority};
+use cops_algorithms::range_set::RangeSet;
 use spin::Mutex;
 
 use super::{MappedFile, PAGE, Resizing, State};
@@ -172,7 +173,13 @@ impl MappedFile {
         for (number, place) in (first..written.end.div_ceil(PAGE)).zip(&mut taken) {
             *place = state.take_clean(number);
         }
-        let count = taken.iter().flatten().count().min(state.counted);
+        let count = taken.iter().flatten().count();
+        if count > 0 {
+            // No mapping can reach them: one that is made now waits for the turn, and then loads
+            // them. If they counted as loaded, it would take them for zeros.
+            state.loaded = RangeSet::new();
+        }
+        let count = count.min(state.counted);
         state.counted -= count;
         let length = state.contents.as_ref().map_or(0, |contents| contents.len());
         drop(state);
