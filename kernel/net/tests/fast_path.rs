@@ -242,6 +242,36 @@ fn a_full_window_is_announced_when_it_opens() {
 }
 
 #[test]
+fn a_full_device_is_waited_for_on_the_fast_path() {
+    let mut world = World::new();
+    let (client, server) = on_the_fast_path(&mut world);
+    world.b.outgoing.lock().unwrap().capacity = 0;
+    assert_eq!(server.try_send(&message(1, 20)), Ok(20));
+    assert_eq!(server.try_send(&message(2, 20)), Ok(20));
+    // Also an acknowledgement that is due waits for the device, and no timer expires in vain.
+    assert!(carry(&mut world, &client, &server, &message(3, 10)));
+    let fired = world.b.stack.statistics().timers_fired;
+    world.run_for(100_000);
+    let statistics = world.b.stack.statistics();
+    assert!(statistics.timers_fired <= fired + 1, "{}", statistics.timers_fired - fired);
+    assert_eq!((statistics.transmit_blocked, statistics.fast_path_left), (1, 0));
+    let begin = world.now();
+    world.b.outgoing.lock().unwrap().capacity = 256;
+    world.b.stack.transmit_ready();
+    let (mut received, mut buffer) = (Vec::new(), [0; 64]);
+    assert!(world.run_until(SECOND, |_| {
+        while let Ok(count @ 1..) = client.try_receive(&mut buffer) {
+            received.extend_from_slice(&buffer[..count]);
+        }
+        received.len() == 40
+    }));
+    assert_eq!(received, [message(1, 20), message(2, 20)].concat());
+    assert!(world.now() - begin < 1000, "took {} us", world.now() - begin);
+    exchange(&mut world, (&client, &server), 4, (10, 20), 100);
+    assert_eq!(times_left(&world), 0);
+}
+
+#[test]
 fn a_path_that_has_expired_is_found_anew() {
     let mut world = World::new();
     let (client, server) = on_the_fast_path(&mut world);

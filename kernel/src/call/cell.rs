@@ -312,6 +312,13 @@ pub(super) fn attempt(
         return Attempted::Refused;
     }
     let (mut result, waits) = match &call.operation {
+        // Without room the call would end, and the program would have to make it anew.
+        Operation::Standing(read)
+            if !call.process.ring_seems_to_have_room() && read.waits_for_room() =>
+        {
+            cops_executor::wake_up(coroutine);
+            return Attempted::Waits;
+        }
         Operation::Standing(read) => call.stand(read, index, announce),
         _ => (call.operation.attempt(&call.process), false),
     };

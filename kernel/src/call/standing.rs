@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
@@ -21,6 +21,8 @@ pub struct StandingRead {
     /// The socket.
     pub file: Arc<File>,
     block: PinnedBuffer,
+    /// It has waited once for room in the ring since its last result.
+    has_waited: AtomicBool,
 }
 
 impl StandingRead {
@@ -37,12 +39,19 @@ impl StandingRead {
         if !has_room || block.first_word().is_none() {
             return Err(Errno::EINVAL);
         }
-        Ok(Self { file, block })
+        Ok(Self { file, block, has_waited: AtomicBool::new(false) })
     }
 
     /// Maximum number of bytes that an attempt moves.
     pub fn bytes_max(&self) -> usize {
         self.block.len()
+    }
+
+    /// The ring has no room for a result. Whether the attempt is put off until the process, if it
+    /// is ready, has had its turn: once for each result, so that a process that takes none is not
+    /// waited for.
+    pub fn waits_for_room(&self) -> bool {
+        !self.has_waited.swap(true, Relaxed)
     }
 
     fn turn(&self) -> &AtomicU32 {
@@ -64,6 +73,7 @@ impl StandingRead {
         let (result, is_left) = socket.attempt_read_and_listen(&self.block, HEADER_BYTES);
         if result.is_some() {
             fill(turn);
+            self.has_waited.store(false, Relaxed);
         }
         let mark = |count| if count == 0 { 0 } else { count | ENDED };
         (result.map(|result| result.map(mark)), is_left)

@@ -69,6 +69,8 @@ fn attempt_calls(woken: &[Woken]) {
 /// Whether the attempt of this call is short, and nothing that is ready is to come before it.
 fn is_next(call: &Call) -> bool {
     let bytes = match &call.operation {
+        // Its coroutine comes after the process, which may make room.
+        Operation::Standing(_) if !call.process.ring_seems_to_have_room() => return false,
         Operation::Standing(read) => read.bytes_max(),
         Operation::Read { buffer, .. } => buffer.len(),
         _ => return false,

@@ -59,6 +59,11 @@ impl Process {
         self.ring.put_if_room(&self.page.ring, completion)
     }
 
+    /// Whether [`Self::put_if_room`] would find room now, as far as can be seen without a lock.
+    pub fn ring_seems_to_have_room(&self) -> bool {
+        self.ring.seems_to_have_room(&self.page.ring)
+    }
+
     /// So many `results` for coroutines of this `priority` are in the ring, the last of which found
     /// `occupancy` there with it.
     pub fn announce(&self, occupancy: u32, priority: Priority, results: usize) {

@@ -7,7 +7,8 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use cops_abi::Errno;
 use cops_abi::ring::{
-    Completion, Producer, RING_ENTRIES_PER_PAGE, RING_PAGE_COUNT, RingFull, RingIndices, RingPage,
+    Completion, Producer, RING_ENTRIES, RING_ENTRIES_PER_PAGE, RING_PAGE_COUNT, RingFull,
+    RingIndices, RingPage,
 };
 use spin::Mutex;
 
@@ -82,6 +83,13 @@ impl WakeRing {
             && state.overflow.is_empty()
             && self.push(&mut state, indices, completion).is_ok();
         has_room.then(|| state.producer.occupancy(indices))
+    }
+
+    /// Whether the ring has room for another result, as far as can be seen without the lock. The
+    /// process can make this wrong, but only for itself.
+    pub fn seems_to_have_room(&self, indices: &RingIndices) -> bool {
+        let waiting = self.results.load(Relaxed).wrapping_sub(indices.head.load(Relaxed));
+        self.kept.load(Relaxed) == 0 && waiting < RING_ENTRIES
     }
 
     /// Whether there is a result that the process has not taken, in the ring or kept outside.

@@ -25,20 +25,23 @@ enum Outcome {
     Done,
     /// There is more to send, after others.
     More,
+    /// There is more to send, when the device has room.
+    Blocked,
     Leave,
 }
 
 impl FastPath {
-    /// Sends a segment with `length` bytes that are not yet sent. Returns whether it could.
+    /// Sends a segment with `length` bytes that are not yet sent; otherwise says what follows.
     fn transmit(
         &mut self,
         transport: &mut Transport,
         counters: &Counters,
         length: usize,
         flags: u8,
-    ) -> bool {
+    ) -> Result<(), Outcome> {
         let begin = self.in_flight();
-        let Some(data) = self.outgoing.as_slice().get(begin..begin + length) else { return false };
+        let unsent = self.outgoing.as_slice().get(begin..begin + length);
+        let data = unsent.ok_or(Outcome::Leave)?;
         let fields = Fields {
             sequence: self.next_to_send,
             acknowledgement: self.next_expected,
@@ -51,7 +54,21 @@ impl FastPath {
             .transmit_complete(counters, frame_length, &mut |frame| {
                 template.write(frame, fields, data);
             })
-            .is_ok()
+            .map_err(|_| Outcome::Blocked)
+    }
+
+    /// When it is to be looked at, apart from acknowledgements.
+    #[inline(always)]
+    fn deadline(&self, now: u64) -> Option<u64> {
+        if self.in_flight() > 0 {
+            Some(self.sent_at + RETRANSMISSION_MICROSECONDS)
+        } else if !(self.received.has_memory() || self.outgoing.has_memory()) {
+            None
+        } else if self.received.is_empty() {
+            Some(now + IDLE_MICROSECONDS)
+        } else {
+            Some(now + UNREAD_MICROSECONDS)
+        }
     }
 
     /// Sends what is not yet sent, and a due acknowledgement.
@@ -79,8 +96,9 @@ impl FastPath {
                 return Outcome::Leave;
             }
             let last = if length == unsent { PUSH } else { 0 };
-            if !self.transmit(transport, counters, length, ACKNOWLEDGE | last) {
-                return Outcome::Leave;
+            let flags = ACKNOWLEDGE | last;
+            if let Err(outcome) = self.transmit(transport, counters, length, flags) {
+                return outcome;
             }
             self.next_to_send = self.next_to_send.wrapping_add(length as u32);
             if in_flight == 0 {
@@ -107,8 +125,11 @@ impl FastPath {
         if !due && (window == 0 || window / 2 < acknowledgements.window()) {
             return Outcome::Done;
         }
-        if !path_is_valid || !self.transmit(transport, counters, 0, ACKNOWLEDGE) {
+        if !path_is_valid {
             return Outcome::Leave;
+        }
+        if let Err(outcome) = self.transmit(transport, counters, 0, ACKNOWLEDGE) {
+            return outcome;
         }
         acknowledgements.sent(self.in_flight() > 0, window, now);
         Outcome::Done
@@ -130,6 +151,7 @@ impl LinkCore {
             protocol: Protocol::Stream(stream),
             armed,
             buffers,
+            blocked,
             ..
         } = state
         else {
@@ -143,6 +165,16 @@ impl LinkCore {
         match fast.serve(&mut self.transport, counters, stream, path_is_valid, now) {
             Outcome::Leave => return false,
             Outcome::More => give_turn(&mut self.turns, endpoint),
+            Outcome::Blocked => {
+                if !core::mem::replace(blocked, true) {
+                    counters.transmit_blocked.add(1);
+                    self.blocked.push_back(endpoint.clone());
+                }
+                // What is due waits for the device, not for a time.
+                let later = fast.deadline(now);
+                self.timers.arm(endpoint, armed, later, now);
+                return true;
+            }
             Outcome::Done => {}
         }
         if stream.is_idle(now) {
@@ -166,16 +198,8 @@ impl LinkCore {
         armed: &mut Armed,
         now: u64,
     ) {
-        let later = if fast.in_flight() > 0 {
-            Some(fast.sent_at + RETRANSMISSION_MICROSECONDS)
-        } else if !(fast.received.has_memory() || fast.outgoing.has_memory()) {
-            None
-        } else if fast.received.is_empty() {
-            Some(now + IDLE_MICROSECONDS)
-        } else {
-            Some(now + UNREAD_MICROSECONDS)
-        };
-        timers.arm(endpoint, armed, earlier(stream.acknowledgements.due(), later), now);
+        let later = earlier(stream.acknowledgements.due(), fast.deadline(now));
+        timers.arm(endpoint, armed, later, now);
     }
 
     /// Ends a connection on the fast path with a reset: for want of memory for a socket.
@@ -191,7 +215,9 @@ impl LinkCore {
             shared.counters.resets_sent.add(1);
             // If it is not sent, the peer's next segment finds no connection and is answered.
             let _ = path_is_valid
-                && fast.transmit(&mut self.transport, &shared.counters, 0, ACKNOWLEDGE | RESET);
+                && fast
+                    .transmit(&mut self.transport, &shared.counters, 0, ACKNOWLEDGE | RESET)
+                    .is_ok();
         }
         self.retire(endpoint, state);
     }
