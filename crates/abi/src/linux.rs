@@ -137,7 +137,7 @@ numbers! {
     HARDWARE_PROBE = 258;
     /// `riscv_flush_icache(start, end, flags)`: what the process has written to memory is what it
     /// executes from now on.
-    RISCV_FLUSH_ICACHE = 259;
+    FLUSH_ICACHE = 259;
     /// `prlimit64(process or 0, resource, new = 0, *mut rlimit or 0)`.
     PRLIMIT64 = 261;
     /// `sendmmsg(fd, *mut mmsghdr, count, flags) -> messages`. Can wait.

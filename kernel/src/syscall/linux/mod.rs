@@ -144,7 +144,7 @@ fn dispatch(
         native::MPROTECT if args.number(1) == 0 => Reply::Done(Ok(0)),
         number::MREMAP => memory::remap(cpu, frame, &args)?,
         number::MADVISE => memory::advise(cpu, frame, &args)?,
-        number::RISCV_FLUSH_ICACHE => {
+        number::FLUSH_ICACHE => {
             args.flags(2, flush_flags::LOCAL)?;
             process.space.sync_instruction_stream();
             Reply::Done(Ok(0))

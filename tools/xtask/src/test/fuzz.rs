@@ -70,6 +70,8 @@ mod tests {
             native.chain(linux).filter(|(number, _)| *number < NATIVE).collect();
         assert!(kernel.len() > 140, "{kernel:?}");
         assert_eq!(kernel.insert(258, "riscv_hwprobe".into()).as_deref(), Some("hardware_probe"));
+        let name = kernel.insert(259, "riscv_flush_icache".into());
+        assert_eq!(name.as_deref(), Some("flush_icache"));
         let program: BTreeMap<_, _> =
             calls_of_program(include_str!("../../../../user/linux/fuzz/calls.h")).collect();
         let missing: Vec<_> =
