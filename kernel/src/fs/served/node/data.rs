@@ -65,13 +65,10 @@ impl ServedNode {
     pub fn read_ahead(&self, (first, count): (u64, u64), payer: Family, priority: Priority) {
         const PAGE: u64 = FRAME_BYTES as u64;
         const PAGES: u64 = DATA_BYTES_MAX as u64 / PAGE;
-        const REQUESTS_MAX: u64 = 7;
-        // The reader asks for more each time it waits, so all of them are soon under way. With the
-        // call itself, seven at once are more than a portion may take.
-        const REQUESTS_IN_A_PORTION: u64 = 3;
+        // Seven would be more than a portion may take, with the call itself.
+        const REQUESTS_MAX: u64 = 5;
         let Some((pages, number)) = self.pages().filter(|_| count == PAGES) else { return };
         let requests = pages.count_before(number, first, REQUESTS_MAX * PAGES) / PAGES;
-        let mut sent = 0;
         for index in 1..=requests {
             let first = first + index * PAGES;
             // No position is larger than a signed number can be.
@@ -87,10 +84,6 @@ impl ServedNode {
             let Ok(request) = Request::new(draft, payer) else { return };
             let connection = &self.connection;
             connection.ahead.send(connection, (first, first + PAGES), request, priority);
-            sent += 1;
-            if sent == REQUESTS_IN_A_PORTION {
-                return;
-            }
         }
     }
 
