@@ -59,8 +59,8 @@ pub fn section(material: &Material) -> Section {
                 rows.iter().copied().filter(|row| row.is("matrix", matrix)).collect();
             let name = format!("{title}, {matrix} x {matrix}");
             section.body += &plots(&[
-                dashed(graph(format!("{name}: answers in 5 s"), &of_it, &replies, "answers", 2)),
-                dashed(graph(format!("{name}: mean latency"), &of_it, &mean, "ms", 10)),
+                graph(format!("{name}: answers in 5 s"), &of_it, &replies, "answers", 2).dashed(),
+                graph(format!("{name}: mean latency"), &of_it, &mean, "ms", 10).dashed(),
             ]);
         }
     }
@@ -94,13 +94,6 @@ pub fn groups(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
         }
     }
     groups
-}
-
-fn dashed(mut plot: Plot) -> Plot {
-    for series in &mut plot.series {
-        series.is_dashed = true;
-    }
-    plot
 }
 
 fn graph<'r>(

@@ -143,6 +143,14 @@ pub fn short(value: f64) -> String {
 }
 
 impl Plot {
+    /// The same with dashed lines: a plot of the papers' values.
+    pub fn dashed(mut self) -> Self {
+        for series in &mut self.series {
+            series.is_dashed = true;
+        }
+        self
+    }
+
     /// The plot as an element of a page; a sentence if there is nothing to show.
     pub fn html(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points);

@@ -43,8 +43,8 @@ pub fn section(material: &Material) -> Section {
     ] {
         let rows = material.paper(seed, figure);
         section.body += &plots(&[
-            dashed(graph(format!("{title}: answers"), &rows, &replies, "answers", Scale::Linear)),
-            dashed(graph(format!("{title}: mean latency"), &rows, &mean, "ms", Scale::Log(10))),
+            graph(format!("{title}: answers"), &rows, &replies, "answers", Scale::Linear).dashed(),
+            graph(format!("{title}: mean latency"), &rows, &mean, "ms", Scale::Log(10)).dashed(),
         ]);
     }
     section.body += &figure_7(material);
@@ -68,13 +68,6 @@ pub fn section(material: &Material) -> Section {
         section.uses(file);
     }
     section
-}
-
-fn dashed(mut plot: Plot) -> Plot {
-    for series in &mut plot.series {
-        series.is_dashed = true;
-    }
-    plot
 }
 
 fn graph<'r>(
