@@ -47,6 +47,21 @@ impl Cell {
     pub(super) fn new(generation: u32) -> Self {
         Self { generation, ..Self::default() }
     }
+
+    /// A call of `process` is about to be put into this cell, which is that of `index`, with the
+    /// coroutine that executes it, if one does. Returns the call's handle.
+    #[inline(always)]
+    fn begin(
+        &mut self,
+        index: CellIndex,
+        process: &Process,
+        coroutine: Option<CoroutineId>,
+    ) -> u64 {
+        self.generation = self.generation.wrapping_add(1).max(1);
+        self.owner = process.id;
+        self.coroutine = coroutine;
+        u64::from(self.generation) << 32 | u64::from(index.number())
+    }
 }
 
 /// Puts a call into a cell, creates its coroutine, and registers it for the event that it waits
@@ -78,10 +93,7 @@ pub(super) fn start(
         return Err(Errno::ENOMEM);
     };
     begin_waiting();
-    guard.generation = guard.generation.wrapping_add(1).max(1);
-    guard.owner = process.id;
-    guard.coroutine = Some(coroutine);
-    let handle = u64::from(guard.generation) << 32 | u64::from(index.number());
+    let handle = guard.begin(index, &process, Some(coroutine));
     let call = guard.call.insert(Call { process, operation, delivery, priority });
     if let Some(result) = call.attempt_after_inserting(index, coroutine) {
         // In the time slice of the calling process.
@@ -104,10 +116,7 @@ pub(super) fn start_polled(
 ) -> Result<NonZeroU64, Errno> {
     let index = pool::allocate()?;
     let mut guard = index.lock();
-    guard.generation = guard.generation.wrapping_add(1).max(1);
-    guard.owner = process.id;
-    guard.coroutine = None;
-    let handle = u64::from(guard.generation) << 32 | u64::from(index.number());
+    let handle = guard.begin(index, &process, None);
     // With the cell locked: the service finds the call in it.
     if let Err(error) = polled::submit(handle, priority) {
         drop(guard);

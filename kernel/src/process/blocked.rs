@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use cops_abi::Errno;
 use cops_abi::errno::{CallResult, encode};
 use cops_abi::poll::event::{ERROR, HANG_UP, READ_HANG_UP, READABLE, WRITABLE};
-use cops_abi::syscall::kernel_model::{COROUTINES, RETRYING_THREADS, THREADS};
+use cops_abi::syscall::kernel_model::{RETRYING_THREADS, THREADS};
 use cops_fallible::try_arc;
 use spin::Mutex;
 
@@ -122,8 +122,7 @@ impl Process {
     /// Whether blocking calls of its threads are those of the threads themselves.
     #[inline(always)]
     pub fn has_blocking_threads(&self) -> bool {
-        let model = self.kernel_model.load(Relaxed);
-        model != COROUTINES && matches!(model, THREADS | RETRYING_THREADS)
+        matches!(self.kernel_model(), THREADS | RETRYING_THREADS)
     }
 
     /// Its kernel model.
