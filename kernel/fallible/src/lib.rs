@@ -30,7 +30,7 @@ mod text;
 
 pub use list::List;
 pub use map::Map;
-pub use pointer::{set_promise, try_arc, try_box};
+pub use pointer::{set_promise, try_arc, try_arc_with, try_box};
 pub use queue::Queue;
 pub use table::Table;
 pub use text::Text;

@@ -42,12 +42,21 @@ fn promise(layout: Layout) -> Result<(), OutOfMemory> {
 /// # Errors
 /// [`OutOfMemory`].
 pub fn try_arc<T>(value: T) -> Result<Arc<T>, OutOfMemory> {
+    try_arc_with(|| value)
+}
+
+/// Like [`try_arc`], but `make` is called only if there is memory: for a value that must not be
+/// dropped here, because its drop takes a lock that the caller holds. `make` allocates nothing.
+///
+/// # Errors
+/// [`OutOfMemory`].
+pub fn try_arc_with<T>(make: impl FnOnce() -> T) -> Result<Arc<T>, OutOfMemory> {
     // What `Arc` allocates: two counters, followed by the value. The kernel checks this when it
     // starts.
     let counters = Layout::new::<[usize; 2]>();
     let (layout, _) = counters.extend(Layout::new::<T>()).map_err(|_| OutOfMemory)?;
     promise(layout.pad_to_align())?;
-    Ok(Arc::new(value))
+    Ok(Arc::new(make()))
 }
 
 /// Like `Box::new`, but fails if there is no memory; `value` is dropped then.

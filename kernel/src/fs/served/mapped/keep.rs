@@ -9,9 +9,8 @@ use alloc::sync::Arc;
 use cops_abi::Errno;
 use cops_abi::file::mode;
 use cops_algorithms::dirty_room::DirtyRoom;
-use cops_fallible::try_arc;
 
-use super::{MappedFile, MappedFiles, PAGE, Resizing, State};
+use super::{MappedFile, MappedFiles, PAGE, Resizing, State, shared};
 use crate::fs::node::{Attempt, NodeRef};
 use crate::fs::served::Ask;
 use crate::fs::served::connection::Connection;
@@ -68,20 +67,12 @@ impl MappedFiles {
         }
         let mut files = this.files.lock();
         let file = this.find_or_make(&mut files, connection, node, payer)?;
-        let mut writing = file.writing.lock();
-        if let Some(writing) = writing.upgrade() {
-            return Ok(Some(writing));
-        }
-        let made = try_arc(Writing(file.clone()));
-        if let Ok(made) = &made {
-            *writing = Arc::downgrade(made);
-        }
-        drop(writing);
+        let writing = shared(&file.writing, || Writing(file.clone()));
         drop(files);
-        if made.is_err() {
+        if writing.is_err() {
             file.settle();
         }
-        Ok(Some(made?))
+        Ok(Some(writing?))
     }
 }
 

@@ -34,7 +34,7 @@ use cops_abi::served::{DATA_BYTES_MAX, Reply};
 use cops_abi::{Errno, Priority};
 use cops_algorithms::dirty_room::DirtyRoom;
 use cops_algorithms::range_set::{RANGES_MAX, RangeSet};
-use cops_fallible::{Map, try_arc};
+use cops_fallible::{Map, OutOfMemory, try_arc, try_arc_with};
 use spin::{Mutex, Once};
 
 use super::connection::Connection;
@@ -129,20 +129,12 @@ impl MappedFiles {
         let this = &connection.mapped;
         let mut files = this.files.lock();
         let file = this.find_or_make(&mut files, connection, node, payer)?;
-        let mut mapping = file.mapping.lock();
-        if let Some(mapping) = mapping.upgrade() {
-            return Ok(mapping);
-        }
-        let made = try_arc(Mapping(file.clone()));
-        if let Ok(made) = &made {
-            *mapping = Arc::downgrade(made);
-        }
-        drop(mapping);
+        let mapping = shared(&file.mapping, || Mapping(file.clone()));
         drop(files);
-        if made.is_err() {
+        if mapping.is_err() {
             file.settle();
         }
-        Ok(made?)
+        Ok(mapping?)
     }
 
     /// The record of `node`, for which `payer` pays if there was none.
@@ -162,6 +154,18 @@ impl MappedFiles {
         self.count.fetch_add(1, Relaxed);
         Ok(file)
     }
+}
+
+/// What `place` has; what `make` makes, if nothing holds that any more. The caller has the lock of
+/// the files, which the drop of a value takes: so without memory, none is made.
+fn shared<T>(place: &Mutex<Weak<T>>, make: impl FnOnce() -> T) -> Result<Arc<T>, OutOfMemory> {
+    let mut place = place.lock();
+    if let Some(value) = place.upgrade() {
+        return Ok(value);
+    }
+    let made = try_arc_with(make)?;
+    *place = Arc::downgrade(&made);
+    Ok(made)
 }
 
 /// A file of which pages are in the kernel.
