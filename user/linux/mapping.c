@@ -6,7 +6,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,6 +18,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "faults.h"
 
 enum { PAGE = 4096, PAGES = 70 };
 static const int RW = PROT_READ | PROT_WRITE;
@@ -52,37 +52,6 @@ static void expect_success(pid_t child) {
     if (status != 0)
         printf("child: status %x\n", status);
     CHECK(status == 0);
-}
-
-static sigjmp_buf before_fault;
-static volatile void *fault_address;
-static volatile int fault_code;
-
-static void on_fault(int signal, siginfo_t *information, void *unused) {
-    (void)unused;
-    fault_address = information->si_addr;
-    fault_code = information->si_code;
-    siglongjmp(before_fault, signal);
-}
-
-static void catch_faults(void) {
-    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
-    CHECK(sigaction(SIGSEGV, &action, 0) == 0 && sigaction(SIGBUS, &action, 0) == 0);
-}
-
-/* The signal of a read or a write; 0 if there is none. */
-static int reading(volatile char *at) {
-    int signal = sigsetjmp(before_fault, 1);
-    if (signal == 0)
-        (void)*at;
-    return signal;
-}
-
-static int writing(volatile char *at) {
-    int signal = sigsetjmp(before_fault, 1);
-    if (signal == 0)
-        *at = 1;
-    return signal;
 }
 
 /* ---- without a file ---------------------------------------------------------------------- */

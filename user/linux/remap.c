@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,6 +19,7 @@
 
 #include "check.h"
 #include "children.h"
+#include "faults.h"
 
 enum { PAGE = 4096 };
 static const int RW = PROT_READ | PROT_WRITE;
@@ -39,24 +39,6 @@ static char *room(size_t pages) {
     char *at = map(pages, RW, OWN, -1, 0);
     CHECK(munmap(at, pages * PAGE) == 0);
     return at;
-}
-
-static sigjmp_buf before_fault;
-static void on_fault(int signal) { siglongjmp(before_fault, signal); }
-
-/* The signal of a read; 0 if there is none. */
-static int reading(volatile char *at) {
-    int signal = sigsetjmp(before_fault, 1);
-    if (signal == 0)
-        (void)*at;
-    return signal;
-}
-
-static int writing(volatile char *at) {
-    int signal = sigsetjmp(before_fault, 1);
-    if (signal == 0)
-        *at = *at;
-    return signal;
 }
 
 static void mark(char *at, int first, int pages) {
@@ -435,8 +417,7 @@ static void growing_block(void) {
 int main(int count, char **arguments) {
     if (count > 1)
         directory = arguments[1];
-    struct sigaction action = {.sa_handler = on_fault};
-    CHECK(sigaction(SIGSEGV, &action, 0) == 0 && sigaction(SIGBUS, &action, 0) == 0);
+    catch_faults();
     blocked_by_what_is_behind();
     middle_of_a_mapping();
     rights_stay();
