@@ -368,8 +368,9 @@ static void *lock_range(void *file) {
 
 static void waiting(void) {
     int file = open_again();
-    pid_t child = fork();
+    /* Before the child exists: its time may begin before this process goes on. */
     double begin = now();
+    pid_t child = fork();
     if (child == 0) {
         int other = open_again();
         CHECK(set(other, F_WRLCK, 0, 10) == 0);
