@@ -95,7 +95,7 @@ pub const STAGES: [Stage; 12] = [
         name: "program",
         what: "the matrix server, its channels and heap, and the library's calls",
         words: &["matrix_server::", "matrix_message::", "sync::spsc", "talc::", ":cops::"],
-        allowed: 2800,
+        allowed: 3100,
         goal: 2000,
     },
     Stage {
@@ -109,7 +109,7 @@ pub const STAGES: [Stage; 12] = [
         name: "scheduling",
         what: "both executors, and which virtual CPU runs",
         words: &["switching", "run_queue", "cops_executor", "cops_run", "sched::"],
-        allowed: 1100,
+        allowed: 2600,
         goal: 1200,
     },
 ];

@@ -13,8 +13,8 @@ use crate::switch_budget::SwitchBudget;
 use crate::terminal::Progress;
 
 /// Connections, and requests of each.
-const CONNECTIONS: u32 = 16;
-const REQUESTS: u32 = 40;
+const CONNECTIONS: u32 = 64;
+const REQUESTS: u32 = 100;
 
 /// Functions of each side that serve each request: each side is recognised, and by its name.
 const EXPECTED: [(&str, &str); 4] = [
