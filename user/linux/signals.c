@@ -232,6 +232,32 @@ static void children(void) {
     sigprocmask(SIG_UNBLOCK, &blocked, NULL);
 }
 
+// A wait that a child's own signal finds asleep returns the child, and one that returns the child
+// finds the signal delivered.
+static void waits_and_signals(void) {
+    on(SIGCHLD, note, 0);
+    for (int i = 0; i < 100; i++) {
+        count = 0;
+        int status = 0;
+        pid_t child = fork();
+        if (child == 0)
+            _exit(i);
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == i);
+        CHECK(count == 1 && last == SIGCHLD && code == CLD_EXITED && sender == child);
+    }
+    // The same for calls that do not wait.
+    for (int i = 0; i < 100; i++) {
+        count = 0;
+        pid_t child = fork(), found = 0;
+        if (child == 0)
+            _exit(0);
+        for (int looks = 0; found == 0 && looks < 1000000; looks++)
+            found = waitpid(child, NULL, WNOHANG);
+        CHECK(found == child && count == 1 && sender == child);
+    }
+    signal(SIGCHLD, SIG_DFL);
+}
+
 static void pipes(void) {
     for (int how = 0; how < 3; how++) {
         int ends[2];
@@ -345,6 +371,7 @@ int main(int argument_count, char **arguments) {
     storm();
     interrupted_calls();
     children();
+    waits_and_signals();
     pipes();
     bad_accesses();
     other_programs(arguments[0]);

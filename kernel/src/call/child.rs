@@ -8,7 +8,7 @@ use cops_abi::syscall::{signal, wait_status};
 use cops_algorithms::kin::{News, Which};
 
 use crate::mm::{PinnedBuffer, UserRange};
-use crate::process::children::{self, Happened, Learned};
+use crate::process::children::{self, Found, Happened, Learned};
 use crate::process::{Process, WaitStatus};
 use crate::sched::timer;
 
@@ -46,17 +46,31 @@ pub struct ChildWait {
 
 impl ChildWait {
     /// Returns the child that there are news of; `None` if there are none yet.
+    ///
+    /// A call that does not wait for news waits for the signal about those that there are, which
+    /// another hart is sending: otherwise the program would learn of a child before its `SIGCHLD`.
     #[inline(never)]
     pub fn attempt(&self, parent: &Process) -> Option<CallResult> {
-        let learned = match children::learn(parent.id, self.which, self.wanted, self.keeps) {
-            Ok(Some(learned)) => learned,
-            Ok(None) if self.no_hang => {
+        self.look(parent, false)
+    }
+
+    /// A signal ends this call: what it returns if there are news after all. The signal may be the
+    /// one about them, which came before those who wait were woken.
+    pub fn last_look(&self, parent: &Process) -> Option<CallResult> {
+        self.look(parent, true)
+    }
+
+    fn look(&self, parent: &Process, untold: bool) -> Option<CallResult> {
+        let found = children::learn(parent.id, self.which, self.wanted, self.keeps, untold);
+        let learned = match found {
+            Ok(Found::News(learned)) => learned,
+            Ok(Found::Nothing) if self.no_hang => {
                 if let (Some(into), true) = (&self.into, self.is_information) {
                     into.write_at(0, &[0; INFORMATION_BYTES]);
                 }
                 return Some(Ok(0));
             }
-            Ok(None) => return None,
+            Ok(Found::Nothing | Found::Untold) => return None,
             Err(error) => return Some(Err(error)),
         };
         if let Some(into) = &self.into {

@@ -293,7 +293,9 @@ fn cancel_some(process: &Arc<Process>, first: usize) -> Option<usize> {
 /// Takes a call out of its cell for a signal; see [`process::Calls::interrupt`].
 fn interrupt(process: &Arc<Process>, handle: u64) -> Option<Option<u64>> {
     let call = cell::take_out_if(process, handle, Operation::is_interruptible).ok()??;
-    if let (Some(result), Delivery::Cpu { index }) = (call.operation.cut_short(), call.delivery) {
+    if let Delivery::Cpu { index } = call.delivery
+        && let Some(result) = call.operation.cut_short(process)
+    {
         process.end_waiting(index, encode(result));
         discard(call);
         return None;

@@ -184,9 +184,10 @@ impl Operation {
 
     /// Its result if a signal ends it now; `None`: the handler of the signal determines whether it
     /// fails or is made again. A call with a timeout is never made again: it would wait longer.
-    pub fn cut_short(&self) -> Option<CallResult> {
+    pub fn cut_short(&self, process: &Process) -> Option<CallResult> {
         match (self.done(), self) {
             (None, Operation::Limited(_)) => Some(Err(Errno::EINTR)),
+            (None, Operation::WaitChild(wait)) => wait.last_look(process),
             (done, _) => done.map(Ok),
         }
     }

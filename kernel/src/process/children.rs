@@ -25,6 +25,9 @@ struct Record {
     status: Option<WaitStatus>,
     /// The signal that has stopped it last.
     stopped_by: u8,
+    /// Number of [`tell`] that are still to come: there are news of it, and the parent has not got
+    /// every signal about them.
+    untold: u32,
     /// Ticks that it has used, with its children, once it is freed.
     used_ticks: u64,
     /// The charge for this record, until the process is waited for.
@@ -86,6 +89,7 @@ pub fn reserve(parent: ProcessId) -> Result<(ProcessId, Family), Errno> {
         process: None,
         status: None,
         stopped_by: 0,
+        untold: 0,
         used_ticks: 0,
         _charge: charge,
         membership,
@@ -253,13 +257,25 @@ pub(super) fn needs_help(group: ProcessId) -> bool {
 pub(super) fn ended(id: ProcessId, status: WaitStatus) {
     let parent = record_end(id, status);
     if let Some(parent) = parent {
-        parent.child_ended.wake_all();
         let (code, status) = match status {
             WaitStatus::Exited(code) => (signal_code::CHILD_EXITED, code as u8),
             WaitStatus::Signalled(by) => (signal_code::CHILD_KILLED, by),
         };
-        parent.signal_about_child(id, code, status.into());
+        tell(&parent, id, code, status.into());
     }
+}
+
+/// Sends the parent the signal about news of child `id` that are in the table, and wakes those who
+/// wait for them.
+///
+/// The signal goes first: a program that has waited for a child finds its `SIGCHLD` delivered or
+/// pending. Until then nobody learns the news (see [`learn`]).
+fn tell(parent: &Arc<Process>, id: ProcessId, code: i32, status: i32) {
+    parent.signal_about_child(id, code, status);
+    if let Some(record) = TABLE.lock().records.get_mut(&id) {
+        record.untold -= 1;
+    }
+    parent.child_ended.wake_all();
 }
 
 /// The part of [`ended`] that changes the table. Returns the parent.
@@ -267,11 +283,13 @@ fn record_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
     let table = &mut *TABLE.lock();
     table.records.get_mut(&id)?.status = Some(status);
     table.kin.set_news(id, Some(News::Ended));
-    let process = table.process(table.parent(id));
-    if process.is_none() && id != FIRST_PROCESS {
+    let parent = table.process(table.parent(id));
+    if parent.is_some() {
+        table.records.get_mut(&id)?.untold += 1;
+    } else if id != FIRST_PROCESS {
         table.remove(id);
     }
-    process
+    parent
 }
 
 /// Process `id` is stopped, by this signal: informs the parent.
@@ -285,19 +303,20 @@ pub(super) fn report_continued(id: ProcessId) {
 }
 
 fn report(id: ProcessId, news: News, code: i32, signal: Option<u8>) {
-    let mut table = TABLE.lock();
+    let mut guard = TABLE.lock();
+    let table = &mut *guard;
+    let parent = table.process(table.parent(id));
     let Some(record) = table.records.get_mut(&id) else { return };
     // Another hart may have changed that since, and reported it already.
     if record.process.as_ref().is_none_or(|process| process.is_stopped() != signal.is_some()) {
         return;
     }
     record.stopped_by = signal.unwrap_or(record.stopped_by);
+    record.untold += u32::from(parent.is_some());
     table.kin.set_news(id, Some(news));
-    let parent = table.process(table.parent(id));
-    drop(table);
+    drop(guard);
     if let Some(parent) = parent {
-        parent.child_ended.wake_all();
-        parent.signal_about_child(id, code, signal.unwrap_or(native::SIGCONT).into());
+        tell(&parent, id, code, signal.unwrap_or(native::SIGCONT).into());
     }
 }
 
@@ -321,8 +340,20 @@ pub enum Happened {
     Continued,
 }
 
+/// What [`learn`] finds.
+pub enum Found {
+    /// News of a child.
+    News(Learned),
+    /// News of a child of which the signal is still to be sent. Those who wait for children are
+    /// woken as soon as it is.
+    Untold,
+    /// Nothing new.
+    Nothing,
+}
+
 /// Tells `parent` about a child with news of a kind in `wanted`; it is not told a second time
-/// unless `keeps`. A child that has ended leaves the table. `Ok(None)` if there are no news.
+/// unless `keeps`. A child that has ended leaves the table. `untold`: also news of which the signal
+/// is still to be sent.
 ///
 /// # Errors
 /// `ECHILD` if there is no such child.
@@ -331,10 +362,16 @@ pub fn learn(
     which: Which,
     wanted: u8,
     keeps: bool,
-) -> Result<Option<Learned>, Errno> {
+    untold: bool,
+) -> Result<Found, Errno> {
     let mut table = TABLE.lock();
-    let Some((id, news)) = table.kin.find_news(parent, which, wanted)? else { return Ok(None) };
+    let Some((id, news)) = table.kin.find_news(parent, which, wanted)? else {
+        return Ok(Found::Nothing);
+    };
     let record = table.records.get(&id).ok_or(Errno::ECHILD)?;
+    if record.untold > 0 && !untold {
+        return Ok(Found::Untold);
+    }
     let used_ticks = record.used_ticks;
     let what = match news {
         News::Ended => Happened::Ended(record.status.ok_or(Errno::ECHILD)?),
@@ -351,7 +388,7 @@ pub fn learn(
         }
         News::Stopped | News::Continued => table.kin.set_news(id, None),
     }
-    Ok(Some(Learned { id, what, used_ticks }))
+    Ok(Found::News(Learned { id, what, used_ticks }))
 }
 
 /// The member of `group` with the lowest number from `id` on.

@@ -20,7 +20,7 @@ use crate::call::{Operation, PathCall, Then};
 use crate::fs::{self, Ask, File, NodeRef, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::net::{Datagrams, Socket};
-use crate::process::children::{self, Happened, Learned};
+use crate::process::children::{self, Found, Happened, Learned};
 use crate::process::spawn::Request;
 use crate::process::{
     FIRST_THREAD, ObjectKind, Outcome, Process, Threads, Turn, VirtualCpu, WaitStatus,
@@ -267,8 +267,8 @@ fn kill(caller: &Process, args: &Arguments<'_>) -> CallResult {
 fn wait(process: &Process, args: &Arguments<'_>) -> CallResult {
     let place = args.structure(1, size_of::<i32>())?;
     let place = PinnedBuffer::new(&process.space, place, Access::Write)?;
-    match children::learn(process.id, args.children(0)?, News::Ended.bit(), false)? {
-        Some(Learned { id, what: Happened::Ended(status), .. }) => {
+    match children::learn(process.id, args.children(0)?, News::Ended.bit(), false, false)? {
+        Found::News(Learned { id, what: Happened::Ended(status), .. }) => {
             place.write_at(0, &status.tutorial_code().to_le_bytes());
             Ok(id as usize)
         }
