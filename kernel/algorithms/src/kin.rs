@@ -62,6 +62,19 @@ pub struct Kinship {
     /// Whether it has executed another program than the one that its parent has started.
     pub has_executed: bool,
     news: Option<News>,
+    /// Number of signals about its news that the parent is still to get.
+    signals_due: u32,
+}
+
+/// What a search for news of children finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<T> {
+    /// News of a child.
+    News(T),
+    /// News about which the parent is still to get a signal.
+    SignalDue,
+    /// Nothing new.
+    Nothing,
 }
 
 /// Memory for the places of one process.
@@ -137,7 +150,8 @@ impl Kin {
     pub fn insert(&mut self, id: Id, parent: Id, places: Places) {
         let above = self.all.get(&parent);
         let (group, session) = above.map_or((id, id), |above| (above.group, above.session));
-        let kinship = Kinship { parent, group, session, has_executed: false, news: None };
+        let kinship =
+            Kinship { parent, group, session, has_executed: false, news: None, signals_due: 0 };
         self.all.insert_with(places.kin, id, kinship);
         self.members.insert_with(places.member, (group, id), ());
         self.children.insert_with(places.child, (parent, group, id), ());
@@ -221,8 +235,23 @@ impl Kin {
         };
     }
 
-    /// A child of `parent` with news of the kinds in `wanted` ([`News::bit`]), the end first.
-    /// `Ok(None)` if none of these children has any.
+    /// The parent of process `id` is to get a signal about its news.
+    pub fn signal_is_due(&mut self, id: Id) {
+        if let Some(kinship) = self.all.get_mut(&id) {
+            kinship.signals_due += 1;
+        }
+    }
+
+    /// The parent of process `id`, which may be gone by now, has got one of the signals that were
+    /// due.
+    pub fn signal_is_sent(&mut self, id: Id) {
+        if let Some(kinship) = self.all.get_mut(&id) {
+            kinship.signals_due -= 1;
+        }
+    }
+
+    /// A child of `parent` with news of the kinds in `wanted` ([`News::bit`]), the end first. News
+    /// about which a signal is due are only found if `early`.
     ///
     /// # Errors
     /// `ECHILD` if there is no such child.
@@ -231,7 +260,8 @@ impl Kin {
         parent: Id,
         which: Which,
         wanted: u8,
-    ) -> Result<Option<(Id, News)>, Errno> {
+        early: bool,
+    ) -> Result<Found<(Id, News)>, Errno> {
         let group = match which {
             Which::Child(child) => self.all.get(&child).map(|kinship| kinship.group),
             _ => None,
@@ -240,10 +270,13 @@ impl Kin {
             if wanted & news.bit() != 0
                 && let Some(child) = first(&self.news[news as usize], parent, which, group)
             {
-                return Ok(Some((child, news)));
+                let is_due = self.all.get(&child).is_some_and(|kinship| kinship.signals_due > 0);
+                let is_early = is_due && !early;
+                return Ok(if is_early { Found::SignalDue } else { Found::News((child, news)) });
             }
         }
-        first(&self.children, parent, which, group).map(|_| None).ok_or(Errno::ECHILD)
+        let any = first(&self.children, parent, which, group);
+        any.map(|_| Found::Nothing).ok_or(Errno::ECHILD)
     }
 
     /// The member of `group` with the lowest number from `id` on.

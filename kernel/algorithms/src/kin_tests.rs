@@ -63,30 +63,34 @@ fn groups_change_as_on_linux() {
 fn a_parent_learns_each_thing_once() {
     let mut kin = kin(&[(1, 0), (2, 1), (3, 1), (4, 2)]);
     let all = News::ALL.iter().fold(0, |all, news| all | news.bit());
-    assert_eq!(kin.find_news(4, Which::Any, all), Err(Errno::ECHILD));
-    assert_eq!(kin.find_news(1, Which::Child(4), all), Err(Errno::ECHILD));
-    assert_eq!(kin.find_news(1, Which::Group(7), all), Err(Errno::ECHILD));
-    assert_eq!(kin.find_news(1, Which::Any, all), Ok(None));
+    assert_eq!(kin.find_news(4, Which::Any, all, false), Err(Errno::ECHILD));
+    assert_eq!(kin.find_news(1, Which::Child(4), all, false), Err(Errno::ECHILD));
+    assert_eq!(kin.find_news(1, Which::Group(7), all, false), Err(Errno::ECHILD));
+    assert_eq!(kin.find_news(1, Which::Any, all, false), Ok(Found::Nothing));
     kin.set_news(2, Some(News::Stopped));
-    assert_eq!(kin.find_news(1, Which::Any, News::Ended.bit()), Ok(None));
+    assert_eq!(kin.find_news(1, Which::Any, News::Ended.bit(), false), Ok(Found::Nothing));
     kin.set_group(1, 3, 3).unwrap();
-    assert_eq!(kin.find_news(1, Which::Group(3), all), Ok(None));
+    assert_eq!(kin.find_news(1, Which::Group(3), all, false), Ok(Found::Nothing));
     kin.set_group(1, 2, 3).unwrap();
     for which in [Which::Any, Which::Child(2), Which::Group(3)] {
-        assert_eq!(kin.find_news(1, which, all), Ok(Some((2, News::Stopped))));
+        assert_eq!(kin.find_news(1, which, all, false), Ok(Found::News((2, News::Stopped))));
     }
     kin.set_news(2, Some(News::Continued));
-    assert_eq!(kin.find_news(1, Which::Any, News::Stopped.bit()), Ok(None));
+    assert_eq!(kin.find_news(1, Which::Any, News::Stopped.bit(), false), Ok(Found::Nothing));
     kin.set_news(3, Some(News::Ended));
-    assert_eq!(kin.find_news(1, Which::Any, all), Ok(Some((3, News::Ended))));
+    assert_eq!(kin.find_news(1, Which::Any, all, false), Ok(Found::News((3, News::Ended))));
     kin.set_news(3, Some(News::Stopped));
     kin.set_news(3, None);
-    assert_eq!(kin.find_news(1, Which::Child(3), all), Ok(Some((3, News::Ended))), "the end stays");
+    assert_eq!(
+        kin.find_news(1, Which::Child(3), all, false),
+        Ok(Found::News((3, News::Ended))),
+        "the end stays"
+    );
     kin.remove(3);
     kin.set_news(2, None);
-    assert_eq!(kin.find_news(1, Which::Any, all), Ok(None));
+    assert_eq!(kin.find_news(1, Which::Any, all, false), Ok(Found::Nothing));
     kin.orphan(2);
-    assert_eq!(kin.find_news(1, Which::Any, all), Err(Errno::ECHILD));
+    assert_eq!(kin.find_news(1, Which::Any, all, false), Err(Errno::ECHILD));
     assert_eq!(place(&kin, 2).0, 0);
 }
 
@@ -115,6 +119,29 @@ enum Step {
     Session(Id),
     Orphan(Id),
     News(Id, Option<News>),
+}
+
+#[test]
+fn nobody_learns_of_a_child_before_its_signal() {
+    let mut kin = kin(&[(1, 0), (2, 1), (3, 1)]);
+    let find = |kin: &Kin, which, early| kin.find_news(1, which, u8::MAX, early);
+    for news in [News::Stopped, News::Continued] {
+        kin.set_news(2, Some(news));
+        kin.signal_is_due(2);
+    }
+    assert_eq!(find(&kin, Which::Any, false), Ok(Found::SignalDue));
+    assert_eq!(find(&kin, Which::Any, true), Ok(Found::News((2, News::Continued))));
+    assert_eq!(find(&kin, Which::Child(3), false), Ok(Found::Nothing), "another child");
+    kin.signal_is_sent(2);
+    assert_eq!(find(&kin, Which::Child(2), false), Ok(Found::SignalDue), "the second one");
+    kin.signal_is_sent(2);
+    assert_eq!(find(&kin, Which::Any, false), Ok(Found::News((2, News::Continued))));
+    // One that was waited for early, and is gone when its signal is sent.
+    kin.set_news(3, Some(News::Ended));
+    kin.signal_is_due(3);
+    kin.remove(3);
+    kin.signal_is_sent(3);
+    assert_eq!(find(&kin, Which::Child(3), false), Err(Errno::ECHILD));
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

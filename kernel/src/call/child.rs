@@ -5,10 +5,10 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::linux::signal_code;
 use cops_abi::syscall::{signal, wait_status};
-use cops_algorithms::kin::{News, Which};
+use cops_algorithms::kin::{Found, News, Which};
 
 use crate::mm::{PinnedBuffer, UserRange};
-use crate::process::children::{self, Found, Happened, Learned};
+use crate::process::children::{self, Happened, Learned};
 use crate::process::{Process, WaitStatus};
 use crate::sched::timer;
 
@@ -60,8 +60,8 @@ impl ChildWait {
         self.look(parent, true)
     }
 
-    fn look(&self, parent: &Process, untold: bool) -> Option<CallResult> {
-        let found = children::learn(parent.id, self.which, self.wanted, self.keeps, untold);
+    fn look(&self, parent: &Process, early: bool) -> Option<CallResult> {
+        let found = children::learn(parent.id, self.which, self.wanted, self.keeps, early);
         let learned = match found {
             Ok(Found::News(learned)) => learned,
             Ok(Found::Nothing) if self.no_hang => {
@@ -70,7 +70,7 @@ impl ChildWait {
                 }
                 return Some(Ok(0));
             }
-            Ok(Found::Nothing | Found::Untold) => return None,
+            Ok(Found::Nothing | Found::SignalDue) => return None,
             Err(error) => return Some(Err(error)),
         };
         if let Some(into) = &self.into {

@@ -7,7 +7,7 @@ use cops_abi::linux::signal_code;
 use cops_abi::syscall::signal as native;
 use cops_abi::{Errno, Priority};
 use cops_algorithms::fixed_list::FixedList;
-use cops_algorithms::kin::{Kin, Kinship, News, Places, Which};
+use cops_algorithms::kin::{Found, Kin, Kinship, News, Places, Which};
 use cops_fallible::Map;
 use spin::Mutex;
 
@@ -25,9 +25,6 @@ struct Record {
     status: Option<WaitStatus>,
     /// The signal that has stopped it last.
     stopped_by: u8,
-    /// Number of [`tell`] that are still to come: there are news of it, and the parent has not got
-    /// every signal about them.
-    untold: u32,
     /// Ticks that it has used, with its children, once it is freed.
     used_ticks: u64,
     /// The charge for this record, until the process is waited for.
@@ -89,7 +86,6 @@ pub fn reserve(parent: ProcessId) -> Result<(ProcessId, Family), Errno> {
         process: None,
         status: None,
         stopped_by: 0,
-        untold: 0,
         used_ticks: 0,
         _charge: charge,
         membership,
@@ -272,9 +268,7 @@ pub(super) fn ended(id: ProcessId, status: WaitStatus) {
 /// pending. Until then nobody learns the news (see [`learn`]).
 fn tell(parent: &Arc<Process>, id: ProcessId, code: i32, status: i32) {
     parent.signal_about_child(id, code, status);
-    if let Some(record) = TABLE.lock().records.get_mut(&id) {
-        record.untold -= 1;
-    }
+    TABLE.lock().kin.signal_is_sent(id);
     parent.child_ended.wake_all();
 }
 
@@ -285,7 +279,7 @@ fn record_end(id: ProcessId, status: WaitStatus) -> Option<Arc<Process>> {
     table.kin.set_news(id, Some(News::Ended));
     let parent = table.process(table.parent(id));
     if parent.is_some() {
-        table.records.get_mut(&id)?.untold += 1;
+        table.kin.signal_is_due(id);
     } else if id != FIRST_PROCESS {
         table.remove(id);
     }
@@ -312,8 +306,10 @@ fn report(id: ProcessId, news: News, code: i32, signal: Option<u8>) {
         return;
     }
     record.stopped_by = signal.unwrap_or(record.stopped_by);
-    record.untold += u32::from(parent.is_some());
     table.kin.set_news(id, Some(news));
+    if parent.is_some() {
+        table.kin.signal_is_due(id);
+    }
     drop(guard);
     if let Some(parent) = parent {
         tell(&parent, id, code, signal.unwrap_or(native::SIGCONT).into());
@@ -340,20 +336,9 @@ pub enum Happened {
     Continued,
 }
 
-/// What [`learn`] finds.
-pub enum Found {
-    /// News of a child.
-    News(Learned),
-    /// News of a child of which the signal is still to be sent. Those who wait for children are
-    /// woken as soon as it is.
-    Untold,
-    /// Nothing new.
-    Nothing,
-}
-
 /// Tells `parent` about a child with news of a kind in `wanted`; it is not told a second time
-/// unless `keeps`. A child that has ended leaves the table. `untold`: also news of which the signal
-/// is still to be sent.
+/// unless `keeps`. A child that has ended leaves the table. `early`: also news about which a signal
+/// is due; otherwise those who wait are woken when it is sent.
 ///
 /// # Errors
 /// `ECHILD` if there is no such child.
@@ -362,16 +347,15 @@ pub fn learn(
     which: Which,
     wanted: u8,
     keeps: bool,
-    untold: bool,
-) -> Result<Found, Errno> {
+    early: bool,
+) -> Result<Found<Learned>, Errno> {
     let mut table = TABLE.lock();
-    let Some((id, news)) = table.kin.find_news(parent, which, wanted)? else {
-        return Ok(Found::Nothing);
+    let (id, news) = match table.kin.find_news(parent, which, wanted, early)? {
+        Found::News(news) => news,
+        Found::SignalDue => return Ok(Found::SignalDue),
+        Found::Nothing => return Ok(Found::Nothing),
     };
     let record = table.records.get(&id).ok_or(Errno::ECHILD)?;
-    if record.untold > 0 && !untold {
-        return Ok(Found::Untold);
-    }
     let used_ticks = record.used_ticks;
     let what = match news {
         News::Ended => Happened::Ended(record.status.ok_or(Errno::ECHILD)?),

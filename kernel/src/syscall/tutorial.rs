@@ -9,7 +9,7 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::file::open;
 use cops_abi::tutorial::{self as number, NOT_YET, SIGNALS};
-use cops_algorithms::kin::News;
+use cops_algorithms::kin::{Found, News};
 use cops_algorithms::path::Walk;
 use cops_fallible::{Text, try_arc, try_box};
 
@@ -20,7 +20,7 @@ use crate::call::{Operation, PathCall, Then};
 use crate::fs::{self, Ask, File, NodeRef, Object};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::net::{Datagrams, Socket};
-use crate::process::children::{self, Found, Happened, Learned};
+use crate::process::children::{self, Happened, Learned};
 use crate::process::spawn::Request;
 use crate::process::{
     FIRST_THREAD, ObjectKind, Outcome, Process, Threads, Turn, VirtualCpu, WaitStatus,
