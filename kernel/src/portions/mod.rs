@@ -116,6 +116,16 @@ pub fn point(kind: u32, detail: impl FnOnce() -> u32) {
     }
 }
 
+/// As [`point`], where interrupts have just been disabled.
+#[inline(always)]
+pub fn point_with_interrupts_off(kind: u32) {
+    if is_on() {
+        let hart = &HARTS[arch::hart_index()];
+        hart.point(key(kind, 0));
+        hart.off();
+    }
+}
+
 /// The kernel was entered from user mode. Interrupts are disabled.
 #[inline(always)]
 pub fn enter() {

@@ -195,21 +195,24 @@ fn run_until_stopped(
             return stop;
         }
         COUNTERS.traps_from_user.add(1);
-        if trace::is_on() {
-            trace_trap(cpu, trap, context);
-        }
-        let is_call = match trap {
-            UserTrap::Syscall => {
-                COUNTERS.system_calls.add(1);
-                cpu.entered_by.store(cause::CALL as u8, Relaxed);
-                true
+        // Nothing stands between here and the call itself: the kind of the trap need not be stored
+        // for it.
+        let is_call = if let UserTrap::Syscall = trap {
+            if trace::is_on() {
+                trace_trap(cpu, UserTrap::Syscall, context);
+            }
+            COUNTERS.system_calls.add(1);
+            cpu.entered_by.store(cause::CALL as u8, Relaxed);
+            true
+        } else {
+            if trace::is_on() {
+                trace_trap(cpu, trap, context);
             }
             // A portion of an `execve` that cannot fail any more: nothing else comes before the new
             // program. Or one of a move of memory, which no handler may interrupt.
-            UserTrap::Interrupt => {
-                cpu.signals.is_due() && (process.is_replaced_by(cpu) || resumable::comes_first(cpu))
-            }
-            UserTrap::Fault(_) => false,
+            matches!(trap, UserTrap::Interrupt)
+                && cpu.signals.is_due()
+                && (process.is_replaced_by(cpu) || resumable::comes_first(cpu))
         };
         // In one place, so that the compiler inlines it: a call costs each system call some 20
         // instructions.

@@ -235,6 +235,15 @@ pub fn interrupts_off() {
     crate::portions::interrupts_off();
 }
 
+/// As [`interrupts_off`], at a point at which something more urgent can take this hart: a portion
+/// of this kind begins.
+#[inline]
+pub fn interrupts_off_at(kind: u32) {
+    // SAFETY: as for `interrupts_off`.
+    unsafe { csr::clear!("sstatus", csr::STATUS_INTERRUPTS) };
+    crate::portions::point_with_interrupts_off(kind);
+}
+
 /// Interrupts a hart, possibly this one. The hart leaves user mode or `wfi` and calls
 /// [`Handlers::interprocessor`]. Interrupt handlers may call this.
 pub fn send_interrupt_to(hart: usize) {

@@ -134,8 +134,7 @@ pub fn enter_user_unless(
     pending: impl FnOnce(&mut UserContext) -> bool,
 ) -> UserTrap {
     // `pending` may give the hart to something else.
-    portions::point(portion::SWITCH, || 0);
-    trap::interrupts_off();
+    trap::interrupts_off_at(portion::SWITCH);
     if pending(context) {
         trap::interrupts_on();
         return UserTrap::Interrupt;
