@@ -1,5 +1,4 @@
-//! Locks with priority inheritance, of the threads of one process: which threads wait for which
-//! lock, and what its owner inherits.
+//! Locks with priority inheritance: which threads wait for which lock, and what its owner inherits.
 //!
 //! A lock is here while threads wait for it. Its owner counts as at least as urgent as the most
 //! urgent of them; so does the owner of the lock that this owner waits for, and so on. A lock is
@@ -7,9 +6,9 @@
 //!
 //! | map | key | to find |
 //! | --- | --- | --- |
-//! | `locks` | address | the owner |
-//! | `waiting` | address, level, arrival | the next owner |
-//! | `held` | owner, level of the first waiter, address | what an owner inherits, in a step |
+//! | `locks` | lock | the owner |
+//! | `waiting` | lock, level, arrival | the next owner |
+//! | `held` | owner, level of the first waiter, lock | what an owner inherits, in a step |
 //! | `blocked` | thread | where a thread waits |
 //!
 //! Every operation is a bounded number of steps in these maps. A chain of owners that wait for each
@@ -25,14 +24,20 @@ use super::priority::Rank;
 /// Number of locks over which a chain is followed.
 pub const CHAIN_MAX: usize = 16;
 
-/// What the table asks of threads.
-pub trait Threads {
+/// What identifies a lock, or a thread.
+pub trait Key: Copy + Ord {
+    /// None is before this one.
+    const FIRST: Self;
+}
+
+/// The threads of a table: `T` identifies one, and `W` is what wakes one that waits.
+pub trait Threads<T, W> {
     /// The level of the thread without what it inherits.
-    fn base(&self, thread: usize) -> Priority;
+    fn base(&self, thread: T) -> Priority;
     /// The thread counts as this urgent from now on.
-    fn set_effective(&mut self, thread: usize, priority: Priority);
+    fn set_effective(&mut self, thread: T, priority: Priority);
     /// What `wake` wakes, for a thread that waits, counts as this urgent from now on.
-    fn set_waiting(&mut self, wake: u64, priority: Priority);
+    fn set_waiting(&mut self, wake: W, priority: Priority);
 }
 
 /// The reason why a thread does not wait.
@@ -45,32 +50,32 @@ pub enum Refused {
     AnotherOwner,
 }
 
-type WaitingKey = (usize, Rank, u64);
-type HeldKey = (usize, Rank, usize);
+type WaitingKey<L> = (L, Rank, u64);
+type HeldKey<L, T> = (T, Rank, L);
 
 #[derive(Clone, Copy, Debug)]
-struct Lock {
-    owner: usize,
+struct Lock<T> {
+    owner: T,
     /// The level of its first waiter, as in `held`.
     top: Priority,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiter {
-    thread: usize,
+struct Waiter<T, W> {
+    thread: T,
     /// What wakes it.
-    wake: u64,
+    wake: W,
 }
 
 /// Memory for a thread that waits.
-pub struct Places {
-    lock: Spare<usize, Lock>,
-    waiting: Spare<WaitingKey, Waiter>,
-    held: Spare<HeldKey, ()>,
-    blocked: Spare<usize, WaitingKey>,
+pub struct Places<L: Key, T: Key, W> {
+    lock: Spare<L, Lock<T>>,
+    waiting: Spare<WaitingKey<L>, Waiter<T, W>>,
+    held: Spare<HeldKey<L, T>, ()>,
+    blocked: Spare<T, WaitingKey<L>>,
 }
 
-impl Places {
+impl<L: Key, T: Key, W> Places<L, T, W> {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn try_new() -> Result<Self, OutOfMemory> {
@@ -85,26 +90,32 @@ impl Places {
 
 /// The thread that gets a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Next {
-    /// Its number.
-    pub thread: usize,
+pub struct Next<T, W> {
+    /// Which one it is.
+    pub thread: T,
     /// What wakes it.
-    pub wake: u64,
+    pub wake: W,
     /// Others go on waiting.
     pub has_more: bool,
 }
 
 /// See the module.
-#[derive(Debug, Default)]
-pub struct Inheritance {
-    locks: Map<usize, Lock>,
-    waiting: Map<WaitingKey, Waiter>,
-    held: Map<HeldKey, ()>,
-    blocked: Map<usize, WaitingKey>,
+#[derive(Debug)]
+pub struct Inheritance<L: Key, T: Key, W: Copy> {
+    locks: Map<L, Lock<T>>,
+    waiting: Map<WaitingKey<L>, Waiter<T, W>>,
+    held: Map<HeldKey<L, T>, ()>,
+    blocked: Map<T, WaitingKey<L>>,
     next_arrival: u64,
 }
 
-impl Inheritance {
+impl<L: Key, T: Key, W: Copy> Default for Inheritance<L, T, W> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<L: Key, T: Key, W: Copy> Inheritance<L, T, W> {
     /// No locks.
     #[must_use]
     pub const fn new() -> Self {
@@ -125,14 +136,14 @@ impl Inheritance {
 
     /// Whether this thread waits.
     #[must_use]
-    pub fn is_blocked(&self, thread: usize) -> bool {
+    pub fn is_blocked(&self, thread: T) -> bool {
         self.blocked.contains_key(&thread)
     }
 
     /// The owner of a lock for which threads wait.
     #[must_use]
-    pub fn owner(&self, address: usize) -> Option<usize> {
-        self.locks.get(&address).map(|lock| lock.owner)
+    pub fn owner(&self, lock: L) -> Option<T> {
+        self.locks.get(&lock).map(|entry| entry.owner)
     }
 
     /// A thread that waits for no lock waits for this one, which `owner` has. `wake` is returned
@@ -142,52 +153,52 @@ impl Inheritance {
     /// See [`Refused`]; nothing has changed.
     pub fn wait(
         &mut self,
-        thread: usize,
-        (address, owner): (usize, usize),
-        wake: u64,
-        places: Places,
-        threads: &mut impl Threads,
+        thread: T,
+        (lock, owner): (L, T),
+        wake: W,
+        places: Places<L, T, W>,
+        threads: &mut impl Threads<T, W>,
     ) -> Result<(), Refused> {
         self.check_chain(thread, owner)?;
         let at = self.inherited(thread, threads.base(thread));
-        let Places { lock, waiting, held, blocked } = places;
-        match self.locks.get(&address) {
-            Some(lock) if lock.owner != owner => return Err(Refused::AnotherOwner),
+        let Places { lock: place, waiting, held, blocked } = places;
+        match self.locks.get(&lock) {
+            Some(entry) if entry.owner != owner => return Err(Refused::AnotherOwner),
             Some(_) => {}
             None => {
-                let _ = self.locks.insert_with(lock, address, Lock { owner, top: at });
-                let _ = self.held.insert_with(held, (owner, Rank(at), address), ());
+                let _ = self.locks.insert_with(place, lock, Lock { owner, top: at });
+                let _ = self.held.insert_with(held, (owner, Rank(at), lock), ());
             }
         }
         self.next_arrival += 1;
-        let key = (address, Rank(at), self.next_arrival);
+        let key = (lock, Rank(at), self.next_arrival);
         let _ = self.waiting.insert_with(waiting, key, Waiter { thread, wake });
         let _ = self.blocked.insert_with(blocked, thread, key);
-        self.follow(address, threads);
+        self.follow(lock, threads);
         Ok(())
     }
 
     /// Whether a wait of `thread` for a lock of `owner` ends.
-    fn check_chain(&self, thread: usize, owner: usize) -> Result<(), Refused> {
+    fn check_chain(&self, thread: T, owner: T) -> Result<(), Refused> {
         let mut at = owner;
         for _ in 0..CHAIN_MAX {
             if at == thread {
                 return Err(Refused::Deadlock);
             }
-            let Some(&(address, ..)) = self.blocked.get(&at) else { return Ok(()) };
-            let Some(lock) = self.locks.get(&address) else { return Ok(()) };
-            at = lock.owner;
+            let Some(&(lock, ..)) = self.blocked.get(&at) else { return Ok(()) };
+            let Some(entry) = self.locks.get(&lock) else { return Ok(()) };
+            at = entry.owner;
         }
         Err(Refused::Deadlock)
     }
 
     /// The thread that gets the lock when its owner unlocks it.
     #[must_use]
-    pub fn next(&self, address: usize) -> Option<Next> {
-        let first = (address, Rank(Priority::MOST_URGENT), 0);
-        let of_lock = |from: &WaitingKey| {
+    pub fn next(&self, lock: L) -> Option<Next<T, W>> {
+        let first = (lock, Rank(Priority::MOST_URGENT), 0);
+        let of_lock = |from: &WaitingKey<L>| {
             let (&key, waiter) = self.waiting.at_or_after(from)?;
-            (key.0 == address).then_some((key, *waiter))
+            (key.0 == lock).then_some((key, *waiter))
         };
         let (key, waiter) = of_lock(&first)?;
         let has_more = of_lock(&(key.0, key.1, key.2 + 1)).is_some();
@@ -195,66 +206,79 @@ impl Inheritance {
     }
 
     /// [`next`](Self::next) of this lock gets it.
-    pub fn hand_over(&mut self, address: usize, threads: &mut impl Threads) {
-        let Some(next) = self.next(address) else { return };
-        let Some(Lock { owner, top }) = self.locks.get(&address).copied() else { return };
+    pub fn hand_over(&mut self, lock: L, threads: &mut impl Threads<T, W>) {
+        let Some(next) = self.next(lock) else { return };
+        let Some(Lock { owner, top }) = self.locks.get(&lock).copied() else { return };
         self.remove_waiter(next.thread);
-        let place = self.held.take(&(owner, Rank(top), address)).map(|(_, place)| place);
-        if let Some(after) = self.next(address).and_then(|after| self.level_of(after.thread)) {
-            if let (Some(place), Some(lock)) = (place, self.locks.get_mut(&address)) {
-                *lock = Lock { owner: next.thread, top: after };
-                let key = (next.thread, Rank(after), address);
+        let place = self.held.take(&(owner, Rank(top), lock)).map(|(_, place)| place);
+        if let Some(after) = self.next(lock).and_then(|after| self.level_of(after.thread)) {
+            if let (Some(place), Some(entry)) = (place, self.locks.get_mut(&lock)) {
+                *entry = Lock { owner: next.thread, top: after };
+                let key = (next.thread, Rank(after), lock);
                 let _ = self.held.insert_with(place, key, ());
             }
         } else {
-            self.locks.remove(&address);
+            self.locks.remove(&lock);
         }
         self.update(owner, threads);
         self.update(next.thread, threads);
     }
 
     /// A thread that waits does so no longer, and does not get the lock.
-    pub fn leave(&mut self, thread: usize, threads: &mut impl Threads) {
-        if let Some((address, ..)) = self.remove_waiter(thread) {
-            self.follow(address, threads);
+    pub fn leave(&mut self, thread: T, threads: &mut impl Threads<T, W>) {
+        if let Some((lock, ..)) = self.remove_waiter(thread) {
+            self.follow(lock, threads);
             self.update(thread, threads);
         }
     }
 
     /// As [`leave`](Self::leave), without computing what others count as: for a process of which
     /// all threads end, in a few steps for each.
-    pub fn forget(&mut self, thread: usize) {
-        if let Some((address, ..)) = self.remove_waiter(thread) {
-            self.refresh_lock(address);
+    pub fn forget(&mut self, thread: T) {
+        if let Some((lock, ..)) = self.remove_waiter(thread) {
+            self.refresh_lock(lock);
         }
     }
 
     /// A lock of this thread for which others wait.
     #[must_use]
-    pub fn lock_of(&self, owner: usize) -> Option<usize> {
-        let (&(found, _, address), ()) =
-            self.held.at_or_after(&(owner, Rank(Priority::MOST_URGENT), 0))?;
-        (found == owner).then_some(address)
+    pub fn lock_of(&self, owner: T) -> Option<L> {
+        let (found, lock) = self.lock_from(owner)?;
+        (found == owner).then_some(lock)
+    }
+
+    /// The first lock for which others wait and of which the owner is `from` or after it, with that
+    /// owner.
+    #[must_use]
+    pub fn lock_from(&self, from: T) -> Option<(T, L)> {
+        let first = (from, Rank(Priority::MOST_URGENT), L::FIRST);
+        self.held.at_or_after(&first).map(|(&(owner, _, lock), ())| (owner, lock))
+    }
+
+    /// The lock for which a thread waits.
+    #[must_use]
+    pub fn waits_for(&self, thread: T) -> Option<L> {
+        self.blocked.get(&thread).map(|key| key.0)
     }
 
     /// The level of a thread without what it inherits has changed.
-    pub fn base_changed(&mut self, thread: usize, threads: &mut impl Threads) {
+    pub fn base_changed(&mut self, thread: T, threads: &mut impl Threads<T, W>) {
         self.update(thread, threads);
     }
 
-    fn remove_waiter(&mut self, thread: usize) -> Option<WaitingKey> {
+    fn remove_waiter(&mut self, thread: T) -> Option<WaitingKey<L>> {
         let key = self.blocked.remove(&thread)?;
         self.waiting.remove(&key);
         Some(key)
     }
 
-    fn level_of(&self, thread: usize) -> Option<Priority> {
+    fn level_of(&self, thread: T) -> Option<Priority> {
         self.blocked.get(&thread).map(|key| key.1.0)
     }
 
     /// What a thread counts as, of this level by itself.
-    fn inherited(&self, thread: usize, base: Priority) -> Priority {
-        let first = self.held.at_or_after(&(thread, Rank(Priority::MOST_URGENT), 0));
+    fn inherited(&self, thread: T, base: Priority) -> Priority {
+        let first = self.held.at_or_after(&(thread, Rank(Priority::MOST_URGENT), L::FIRST));
         match first {
             Some((&(owner, Rank(top), _), ())) if owner == thread => {
                 if top.is_more_urgent_than(base) { top } else { base }
@@ -264,29 +288,29 @@ impl Inheritance {
     }
 
     /// The first waiter of a lock may be another one, or none, or of another level.
-    fn follow(&mut self, address: usize, threads: &mut impl Threads) {
-        if let Some(owner) = self.refresh_lock(address) {
+    fn follow(&mut self, lock: L, threads: &mut impl Threads<T, W>) {
+        if let Some(owner) = self.refresh_lock(lock) {
             self.update(owner, threads);
         }
     }
 
     /// Enters the level of a lock's first waiter. Returns its owner, if that may inherit another
     /// level now.
-    fn refresh_lock(&mut self, address: usize) -> Option<usize> {
-        let Lock { owner, top } = self.locks.get(&address).copied()?;
-        let before = (owner, Rank(top), address);
-        match self.next(address).and_then(|next| self.level_of(next.thread)) {
+    fn refresh_lock(&mut self, lock: L) -> Option<T> {
+        let Lock { owner, top } = self.locks.get(&lock).copied()?;
+        let before = (owner, Rank(top), lock);
+        match self.next(lock).and_then(|next| self.level_of(next.thread)) {
             Some(after) if after == top => {}
             Some(after) => {
-                if let Some(lock) = self.locks.get_mut(&address) {
-                    lock.top = after;
+                if let Some(entry) = self.locks.get_mut(&lock) {
+                    entry.top = after;
                 }
                 if let Some((_, place)) = self.held.take(&before) {
-                    let _ = self.held.insert_with(place, (owner, Rank(after), address), ());
+                    let _ = self.held.insert_with(place, (owner, Rank(after), lock), ());
                 }
             }
             None => {
-                self.locks.remove(&address);
+                self.locks.remove(&lock);
                 self.held.remove(&before);
             }
         }
@@ -294,7 +318,7 @@ impl Inheritance {
     }
 
     /// Computes what a thread counts as, then what those count as that it waits for.
-    fn update(&mut self, thread: usize, threads: &mut impl Threads) {
+    fn update(&mut self, thread: T, threads: &mut impl Threads<T, W>) {
         let mut thread = thread;
         for _ in 0..CHAIN_MAX {
             let level = self.inherited(thread, threads.base(thread));

@@ -21,7 +21,13 @@ impl World {
     }
 }
 
-impl Threads for World {
+type Table = Inheritance<usize, usize, u64>;
+
+impl Key for usize {
+    const FIRST: Self = 0;
+}
+
+impl Threads<usize, u64> for World {
     fn base(&self, thread: usize) -> Priority {
         self.base[thread]
     }
@@ -40,7 +46,7 @@ fn level(at: u8) -> Priority {
 }
 
 fn wait(
-    table: &mut Inheritance,
+    table: &mut Table,
     world: &mut World,
     thread: usize,
     lock: (usize, usize),
@@ -50,7 +56,7 @@ fn wait(
 
 #[test]
 fn an_owner_inherits_until_it_unlocks() {
-    let (mut table, mut world) = (Inheritance::new(), World::new(&[50, 20, 30]));
+    let (mut table, mut world) = (Table::new(), World::new(&[50, 20, 30]));
     wait(&mut table, &mut world, 2, (8, 0)).unwrap();
     assert_eq!(world.levels(), [30, 20, 30]);
     wait(&mut table, &mut world, 1, (8, 0)).unwrap();
@@ -64,7 +70,7 @@ fn an_owner_inherits_until_it_unlocks() {
 
 #[test]
 fn a_chain_is_followed_and_a_circle_refused() {
-    let (mut table, mut world) = (Inheritance::new(), World::new(&[60, 50, 40, 30]));
+    let (mut table, mut world) = (Table::new(), World::new(&[60, 50, 40, 30]));
     wait(&mut table, &mut world, 1, (8, 0)).unwrap();
     wait(&mut table, &mut world, 2, (16, 1)).unwrap();
     wait(&mut table, &mut world, 3, (24, 2)).unwrap();
@@ -82,7 +88,7 @@ fn a_chain_is_followed_and_a_circle_refused() {
 #[test]
 fn a_chain_has_a_limit() {
     let levels: Vec<u8> = (0..60).map(|number| 62 - number).collect();
-    let (mut table, mut world) = (Inheritance::new(), World::new(&levels));
+    let (mut table, mut world) = (Table::new(), World::new(&levels));
     // Each of these waits looks at one owner only; the last one would have to look at all.
     for thread in 0..59 {
         wait(&mut table, &mut world, thread, (thread * 8, thread + 1)).unwrap();
@@ -92,7 +98,7 @@ fn a_chain_has_a_limit() {
 
 #[test]
 fn a_forgotten_wait_changes_no_level() {
-    let (mut table, mut world) = (Inheritance::new(), World::new(&[50, 40, 30]));
+    let (mut table, mut world) = (Table::new(), World::new(&[50, 40, 30]));
     wait(&mut table, &mut world, 1, (8, 0)).unwrap();
     wait(&mut table, &mut world, 2, (8, 0)).unwrap();
     table.forget(2);
@@ -105,7 +111,7 @@ fn a_forgotten_wait_changes_no_level() {
 
 #[test]
 fn another_owner_is_refused() {
-    let (mut table, mut world) = (Inheritance::new(), World::new(&[3, 2, 1]));
+    let (mut table, mut world) = (Table::new(), World::new(&[3, 2, 1]));
     wait(&mut table, &mut world, 1, (8, 0)).unwrap();
     assert_eq!(wait(&mut table, &mut world, 2, (8, 1)), Err(Refused::AnotherOwner));
     assert_eq!((table.lock_of(0), table.lock_of(1)), (Some(8), None));
@@ -156,7 +162,7 @@ proptest! {
         levels in prop::collection::vec(0..64u8, COUNT),
         steps in prop::collection::vec((0..4u8, 0..COUNT, 0..5usize, 0..COUNT, 0..64u8), 0..150),
     ) {
-        let (mut table, mut world) = (Inheritance::new(), World::new(&levels));
+        let (mut table, mut world) = (Table::new(), World::new(&levels));
         let mut model = Model::default();
         for (what, thread, address, owner, at) in steps {
             let waits = model.waits.iter().any(|wait| wait.0 == thread);

@@ -136,6 +136,13 @@ impl<T> Slots<T> {
         None
     }
 
+    /// The value that [`pop`](Self::pop) takes out next.
+    #[must_use]
+    pub fn last(&self) -> Option<&T> {
+        let chunk = self.chunks.iter().rev().find(|chunk| chunk.used != 0)?;
+        chunk.slots[chunk.used.checked_ilog2()? as usize].as_ref()
+    }
+
     /// Takes out any value, and frees the memory of chunks without values at the end. `None` if
     /// there is none.
     pub fn pop(&mut self) -> Option<T> {
@@ -189,6 +196,7 @@ mod tests {
                     _ => prop_assert_eq!(slots.get(number), model.get(&number)),
                 }
                 prop_assert_eq!(slots.len(), model.len());
+                prop_assert_eq!(slots.last(), model.last_key_value().map(|(_, value)| value));
             }
             while let Some(value) = slots.pop() {
                 let last = model.pop_last();

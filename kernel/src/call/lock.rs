@@ -8,20 +8,19 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_algorithms::inheritance::Places;
 use cops_fallible::OutOfMemory;
 
 use crate::arch;
 use crate::mm::quota::{Amounts, Charge, Kind};
-use crate::process::{Process, Thread};
+use crate::process::{LockPlaces, Process, Thread};
 use crate::sched::{Timer, Waiter};
 
 /// Memory for a wait: this value and its places in the table.
-const WAIT_BYTES: u64 = (size_of::<LockWait>() + 4 * 64) as u64;
+const WAIT_BYTES: u64 = (size_of::<LockWait>() + 4 * 128) as u64;
 
 enum State {
     /// It has not been tried to wait.
-    New(Places),
+    New(LockPlaces),
     /// The thread waits, or has got the lock since.
     Waits,
     /// The call is over.
@@ -30,7 +29,8 @@ enum State {
 
 /// A wait for a lock.
 pub struct LockWait {
-    address: usize,
+    /// The word, and whether no other process uses it.
+    address: (usize, bool),
     /// The number of the virtual CPU and the id of its thread.
     thread: (usize, u32),
     deadline_ticks: Option<u64>,
@@ -48,11 +48,11 @@ impl LockWait {
     pub fn new(
         process: &Process,
         (index, thread): (usize, &Thread),
-        address: usize,
+        address: (usize, bool),
         deadline_ticks: Option<u64>,
     ) -> Result<Self, Errno> {
         let _charge = Charge::new(process.family, &Amounts::of(Kind::Memory, WAIT_BYTES))?;
-        let (thread, state) = ((index, thread.id), State::New(Places::try_new()?));
+        let (thread, state) = ((index, thread.id), State::New(LockPlaces::try_new()?));
         Ok(Self { address, thread, deadline_ticks, timer: None, state, _charge })
     }
 

@@ -113,6 +113,11 @@ impl AddressSpace {
         Some((mapping.view.object.number(), offset + address % layout::PAGE_BYTES))
     }
 
+    /// Whether the program has the object with this number mapped, shared and writable.
+    pub fn may_write_object(&self, object: u64) -> bool {
+        self.contents.lock().mappings.may_write(object)
+    }
+
     /// The object of the shared mapping that contains `address`, if its writes are tracked, and
     /// where that region ends; `None` in the place of the object if it is something else.
     ///

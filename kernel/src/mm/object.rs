@@ -20,6 +20,8 @@ use super::quota::Family;
 use super::{FaultError, OutOfMemory, layout};
 use alloc::sync::Arc;
 use cops_algorithms::numbered::Numbered;
+use cops_fallible::Map;
+use cops_fallible::map::Spare;
 use core::any::Any;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -111,6 +113,11 @@ impl Mapping {
         let pages = address.wrapping_sub(self.range.start) / layout::PAGE_BYTES;
         self.view.first.saturating_add(pages as u64)
     }
+
+    /// Its object, if the program shares its pages and may write to them.
+    fn writable_object(&self) -> Option<u64> {
+        (self.is_shared && self.view.may_write).then(|| self.view.object.number())
+    }
 }
 
 /// The mappings of a space, by number.
@@ -118,14 +125,19 @@ pub(super) struct Mappings {
     all: Numbered<Mapping>,
     /// Number of those that are shared.
     shared: usize,
+    /// The objects through which the program exchanges data with others: those with shared
+    /// mappings that may be written, by number, and how many mappings each has.
+    writable: Map<u64, usize>,
 }
 
 impl Mappings {
     /// The most memory that adding one takes.
-    pub(super) const GROWTH_BYTES: usize = Numbered::<Mapping>::CHUNK_BYTES;
+    pub(super) const GROWTH_BYTES: usize = Numbered::<Mapping>::CHUNK_BYTES + Self::WRITABLE_BYTES;
+    /// Memory for an entry of `writable`.
+    const WRITABLE_BYTES: usize = 64;
 
     pub(super) const fn new() -> Self {
-        Self { all: Numbered::new(), shared: 0 }
+        Self { all: Numbered::new(), shared: 0, writable: Map::new() }
     }
 
     /// Whether one is shared. The program itself is a private one.
@@ -135,7 +147,13 @@ impl Mappings {
 
     /// Memory for the records.
     pub(super) fn bytes(&self) -> usize {
-        self.all.bytes()
+        self.all.bytes() + self.writable.len() * Self::WRITABLE_BYTES
+    }
+
+    /// Whether the program can have written to this object through a shared mapping that it still
+    /// has.
+    pub(super) fn may_write(&self, object: u64) -> bool {
+        self.writable.contains_key(&object)
     }
 
     pub(super) fn get(&self, number: u16) -> Option<&Mapping> {
@@ -154,8 +172,17 @@ impl Mappings {
 
     fn insert(&mut self, mapping: Mapping) -> Result<u16, OutOfMemory> {
         let is_shared = mapping.is_shared;
+        let object = mapping.writable_object();
+        // Memory first: nothing has changed then if there is none.
+        let place = object.map(|_| Spare::try_new()).transpose()?;
         let number = self.all.insert(mapping)?;
         self.shared += usize::from(is_shared);
+        if let (Some(object), Some(place)) = (object, place) {
+            match self.writable.get_mut(&object) {
+                Some(count) => *count += 1,
+                None => _ = self.writable.insert_with(place, object, 1),
+            }
+        }
         Ok(number)
     }
 
@@ -206,6 +233,14 @@ impl Mappings {
 
     fn count_removed(&mut self, removed: Option<Mapping>) -> Option<Mapping> {
         self.shared -= usize::from(removed.as_ref().is_some_and(|mapping| mapping.is_shared));
+        if let Some(object) = removed.as_ref().and_then(Mapping::writable_object)
+            && let Some(count) = self.writable.get_mut(&object)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.writable.remove(&object);
+            }
+        }
         removed
     }
 }

@@ -18,18 +18,18 @@ use cops_fallible::map::Spare;
 use spin::Mutex;
 
 use super::Process;
-use super::Thread;
 use super::blocked::OwnBlocked;
 use super::futex::{OwnWait, WAIT_BYTES};
 use super::resumable::Unfinished;
 use super::signals::CpuSignals;
+use super::{Thread, thread};
 use crate::arch::UserContext;
 use crate::mm::quota::{Amounts, Charge, Kind};
 use crate::sched::{Account, Client, Entity, RunQueue};
 use crate::trace::Event;
 
-/// Memory for the entry of a thread by its id.
-const NUMBER_BYTES: usize = 48;
+/// Memory for the entries of a thread by its id.
+const NUMBER_BYTES: usize = 48 + thread::ENTRY_BYTES;
 
 /// What others may read and change of a virtual CPU; guarded by its process's lock.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use cops_algorithms::slots::{NoSlot, Slots};
 use cops_fallible::{List, Map};
 
 use super::cpu::{CpuEvent, CpuState, CpuStatus, VirtualCpu};
-use super::{ProcessId, WaitStatus, reaper};
+use super::{ProcessId, Thread, WaitStatus, reaper};
 use crate::arch;
 use crate::mm::SharedFrame;
 
@@ -24,6 +24,17 @@ use crate::mm::SharedFrame;
 pub(super) const IN_EXECUTOR_MAX: usize = 8;
 
 type Entry = (Arc<VirtualCpu>, CpuStatus);
+
+/// The thread of `cpu`, if others may look for it by its id alone.
+fn of_linux(cpu: &VirtualCpu) -> Option<&Thread> {
+    cpu.as_thread().filter(|_| cpu.process.personality.is_linux())
+}
+
+fn leave(cpu: &VirtualCpu, process: ProcessId) {
+    if let Some(thread) = of_linux(cpu) {
+        thread.leave(process);
+    }
+}
 
 /// The virtual CPUs of a process, with their shared status.
 pub(crate) struct Cpus {
@@ -223,8 +234,10 @@ impl Cpus {
             let (level, id) =
                 cpu.as_thread().map_or((Priority::DEFAULT, 0), |own| (own.priority(), own.id));
             self.numbers.try_insert(id, number)?;
-            if self.threads.put((cpu, status)).is_err() {
+            let entered = of_linux(&cpu).map_or(Ok(()), |thread| thread.enter(self.process));
+            if entered.is_err() || self.threads.put((cpu.clone(), status)).is_err() {
                 self.numbers.remove(&id);
+                leave(&cpu, self.process);
                 return Err(Errno::ENOMEM);
             }
             self.thread_levels.add(level);
@@ -233,12 +246,19 @@ impl Cpus {
         Ok(())
     }
 
+    /// The one that [`pop`](Self::pop) removes.
+    pub fn last(&self) -> Option<&Arc<VirtualCpu>> {
+        let thread = self.threads.last().map(|(cpu, _)| cpu);
+        thread.or_else(|| self.workers.last().map(|(cpu, _)| cpu))
+    }
+
     /// Removes one, to be dropped without the lock. Called by the reaper.
     pub fn pop(&mut self) -> Option<Entry> {
         let Some(entry) = self.threads.pop() else { return self.workers.pop() };
         if let Some(thread) = entry.0.as_thread() {
             // One by one: the whole map, freed at once, would be a long portion.
             self.numbers.remove(&thread.id);
+            leave(&entry.0, self.process);
         }
         Some(entry)
     }
@@ -249,6 +269,7 @@ impl Cpus {
         let removed = self.threads.take(index.checked_sub(MAX_CPUS)?)?;
         if let Some(thread) = removed.0.as_thread() {
             self.numbers.remove(&thread.id);
+            leave(&removed.0, self.process);
         }
         Some(removed)
     }

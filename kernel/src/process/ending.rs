@@ -80,13 +80,22 @@ impl Process {
         freed > 0
     }
 
+    /// What releases the robust mutexes of the virtual CPU that [`remove_cpu`](Self::remove_cpu)
+    /// removes next, if other processes may wait for them. Those can find its thread until then.
+    pub(super) fn release_robust(&self) -> Option<Releasing> {
+        if !self.space.shares_memory() {
+            return None;
+        }
+        let last = self.cpus.lock().last().cloned()?;
+        last.as_thread().and_then(|thread| Releasing::new(self, thread))
+    }
+
     /// Removes one of the process's virtual CPUs; returns whether there are more. Called by the
     /// reaper after calls, results and files have been freed.
     ///
     /// Also returns the virtual CPU: dropping it takes some 20,000 instructions if it has a call
-    /// that it had not finished, such as the start of a program. And if it was a thread with robust
-    /// mutexes that other processes may wait for, what releases them.
-    pub(super) fn remove_cpu(&self) -> (bool, Option<Arc<VirtualCpu>>, Option<Releasing>) {
+    /// that it had not finished, such as the start of a program.
+    pub(super) fn remove_cpu(&self) -> (bool, Option<Arc<VirtualCpu>>) {
         // The virtual CPUs hold the process: without this it would hold itself for ever.
         let mut cpus = self.cpus.lock();
         let one = cpus.pop();
@@ -97,13 +106,9 @@ impl Process {
             cpu.leave_futex();
             cpu.leave_blocked();
         }
-        let thread = one.as_ref().filter(|_| self.space.shares_memory());
-        let releasing = thread
-            .and_then(|(cpu, _)| cpu.as_thread())
-            .and_then(|thread| Releasing::new(self, thread));
         if !has_more {
             self.published.replace(0);
         }
-        (has_more, one.map(|(cpu, _)| cpu), releasing)
+        (has_more, one.map(|(cpu, _)| cpu))
     }
 }

@@ -296,7 +296,7 @@ impl Process {
     }
 
     /// Cancels calls in flight and drops results that wait, in a portion of the cells, from number
-    /// `first` on. Returns the number to continue with; `None` if no call is left.
+    /// `first` on; then hands over the locks of the program, one in a portion. Returns the number to continue with; `None` if no call is left.
     ///
     /// The process makes no calls meanwhile, apart from an alarm that begins again when it rings.
     fn cancel_some(self: &Arc<Self>, first: usize) -> Option<usize> {
@@ -304,8 +304,11 @@ impl Process {
             return Some(first);
         }
         let next = calls().cancel_some(self, first);
-        if next.is_some() || self.calls_in_flight.count() == 0 {
+        if next.is_some() {
             return next;
+        }
+        if self.calls_in_flight.count() == 0 {
+            return self.leave_a_lock_of_program().then_some(first);
         }
         // Another hart is delivering a result.
         Some(0)

@@ -1,21 +1,65 @@
 //! Futexes with priority inheritance (decision 40): locks of which the word is the id of the owner.
 //!
 //! The program locks and unlocks by itself while no thread waits. Then the bit `WAITERS` is in the
-//! word, and the kernel hands the lock over. Everything here is done with the table of the process
-//! locked, so that a word and the table change together. Lock order: this table, then the virtual
-//! CPUs.
+//! word, and the kernel hands the lock over. Everything here is done with the table locked, so that
+//! a word and the table change together. There is one table for all processes, because an owner and
+//! those who wait for it may be in several, and so may those that the owner waits for. Lock order:
+//! this table, then those of processes and threads, then the virtual CPUs of a process.
 #![forbid(unsafe_code)]
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::{CoroutineId, Errno, Priority};
-use cops_algorithms::inheritance::{Inheritance, Next, Places, Refused, Threads};
+use cops_algorithms::futex::Word;
+use cops_algorithms::inheritance::{self, Inheritance, Key, Refused, Threads};
+use spin::Mutex;
 
 use super::cpu::{CpuState, VirtualCpu};
 use super::futex::word;
-use super::{Process, RUN_QUEUE, Thread};
+use super::{Process, ProcessId, RUN_QUEUE, Thread, children, thread};
 use crate::mm::UserRange;
 use crate::sched::wake_by_number;
+
+/// A lock: a word of the memory of this process, or of memory that processes share (with 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lock {
+    process: ProcessId,
+    word: Word,
+}
+
+impl Key for Lock {
+    const FIRST: Self = Self { process: 0, word: Word { object: 0, address: 0 } };
+}
+
+/// A thread: its process and the number of its virtual CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Who {
+    process: ProcessId,
+    index: usize,
+}
+
+impl Key for Who {
+    const FIRST: Self = Self { process: 0, index: 0 };
+}
+
+/// Where a thread waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Its process.
+    process: ProcessId,
+    /// The address of the lock's word in that process.
+    address: usize,
+    /// The number of the coroutine of its call.
+    coroutine: u64,
+}
+
+type Table = Inheritance<Lock, Who, Wait>;
+type Next = inheritance::Next<Who, Wait>;
+/// Memory for a thread that waits.
+pub type Places = inheritance::Places<Lock, Who, Wait>;
+
+static LOCKS: Mutex<Table> = Mutex::new(Table::new());
 
 /// How often the kernel tries to change a word that other harts change at the same time.
 const ATTEMPTS: usize = 64;
@@ -28,19 +72,50 @@ enum Found {
     Owned(u32),
 }
 
-/// The levels of the threads of a process, for the table.
-struct Levels<'a>(&'a Process);
+/// The levels of threads, for the table.
+struct Levels<'a> {
+    /// The process that most of them are of.
+    own: &'a Process,
+}
 
-impl Threads for Levels<'_> {
-    fn base(&self, index: usize) -> Priority {
-        let cpus = self.0.cpus.lock();
-        let thread = cpus.get(index).and_then(|(cpu, _)| cpu.as_thread());
-        thread.map_or(Priority::LEAST_URGENT, Thread::base_priority)
+impl Levels<'_> {
+    /// Calls `action` for a process, unless it has been freed.
+    fn with<T>(&self, process: ProcessId, action: impl FnOnce(&Process) -> T) -> Option<T> {
+        if process == self.own.id {
+            return Some(action(self.own));
+        }
+        children::find(process).map(|process| action(&process))
+    }
+}
+
+impl Threads<Who, Wait> for Levels<'_> {
+    fn base(&self, thread: Who) -> Priority {
+        let base = self.with(thread.process, |process| {
+            let cpus = process.cpus.lock();
+            let thread = cpus.get(thread.index).and_then(|(cpu, _)| cpu.as_thread());
+            thread.map(Thread::base_priority)
+        });
+        base.flatten().unwrap_or(Priority::LEAST_URGENT)
     }
 
-    fn set_effective(&mut self, index: usize, priority: Priority) {
-        let process = self.0;
-        let mut cpus = process.cpus.lock();
+    fn set_effective(&mut self, thread: Who, priority: Priority) {
+        self.with(thread.process, |process| process.set_effective_priority(thread.index, priority));
+    }
+
+    fn set_waiting(&mut self, wait: Wait, priority: Priority) {
+        // The coroutine of its call: it runs before the thread when the thread gets the lock.
+        if let Some(id) = CoroutineId::from_raw(wait.coroutine)
+            && let Some(capped) = self.with(wait.process, |process| process.ceiling.cap(priority))
+        {
+            cops_executor::set_priority(id, capped);
+        }
+    }
+}
+
+impl Process {
+    /// The thread of virtual CPU `index` counts as this urgent from now on.
+    fn set_effective_priority(&self, index: usize, priority: Priority) {
+        let mut cpus = self.cpus.lock();
         let Some((cpu, state)) = cpus.get(index).map(|(cpu, state)| (cpu.clone(), state)) else {
             return;
         };
@@ -49,7 +124,7 @@ impl Threads for Levels<'_> {
         }
         cpus.set_thread_priority(&cpu, priority);
         drop(cpus);
-        let urgency = process.urgency(&cpu);
+        let urgency = self.urgency(&cpu);
         if matches!(state, CpuState::Running { .. }) {
             // Its hart compares it with others by this.
             cpu.entity.set_priority(urgency);
@@ -62,22 +137,33 @@ impl Threads for Levels<'_> {
         }
     }
 
-    fn set_waiting(&mut self, wake: u64, priority: Priority) {
-        // The coroutine of its call: it runs before the thread when the thread gets the lock.
-        if let Some(id) = CoroutineId::from_raw(wake) {
-            cops_executor::set_priority(id, self.0.ceiling.cap(priority));
-        }
+    /// The thread of virtual CPU `index`.
+    fn who(&self, index: usize) -> Who {
+        Who { process: self.id, index }
     }
-}
 
-impl Process {
+    /// The lock at `address`. `is_private`: no other process uses it, even if its memory is shared.
+    fn lock_at(&self, address: usize, is_private: bool) -> Lock {
+        let word = if is_private { Word::own(address) } else { self.futex_word(address) };
+        Lock { process: if word.is_shared() { 0 } else { self.id }, word }
+    }
+
+    /// The thread with this id, which may own `lock`: for a lock in memory that processes share,
+    /// one of a process that can write to it too.
+    fn owner(&self, lock: Lock, id: u32) -> Option<Arc<VirtualCpu>> {
+        if !lock.word.is_shared() {
+            return self.thread(id);
+        }
+        thread::find(id).filter(|owner| owner.process.space.may_write_object(lock.word.object))
+    }
+
     /// Sets the level of `cpu`, a thread of this process. It counts as more urgent while it
     /// inherits.
     pub fn set_thread_priority(&self, cpu: &VirtualCpu, priority: Priority) {
         let Some(thread) = cpu.as_thread() else { return };
-        let mut table = self.locks.lock();
+        let mut table = LOCKS.lock();
         thread.set_base_priority(priority);
-        table.base_changed(cpu.index, &mut Levels(self));
+        table.base_changed(self.who(cpu.index), &mut Levels { own: self });
         drop(table);
         self.publish();
     }
@@ -86,34 +172,48 @@ impl Process {
     ///
     /// # Errors
     /// `EDEADLK` if it has it already; `EFAULT`, `EAGAIN`.
-    pub fn try_lock(&self, thread: &Thread, address: usize, marks: bool) -> Result<bool, Errno> {
-        let table = self.locks.lock();
-        Ok(matches!(self.take(&table, thread.id, address, marks)?, Found::Locked))
+    pub fn try_lock(
+        &self,
+        thread: &Thread,
+        (address, is_private): (usize, bool),
+        marks: bool,
+    ) -> Result<bool, Errno> {
+        let place = self.lock_place(address)?;
+        let lock = self.lock_at(address, is_private);
+        let table = LOCKS.lock();
+        Ok(matches!(self.take(&table, thread.id, (lock, place), marks)?, Found::Locked))
     }
 
     /// As [`Self::try_lock`] for the thread of virtual CPU `index`; if the word is not free, the
-    /// thread waits from now on, and `wake` is woken when it has the lock.
+    /// thread waits from now on, and its call's `coroutine` is woken when it has the lock.
     ///
     /// # Errors
     /// As [`Self::try_lock`]; `EDEADLK` also if the owner waits for this thread, `ESRCH` if the
-    /// owner does not exist, `EINVAL` if the word contradicts the table.
+    /// owner does not exist or has not mapped the word, `EINVAL` if the word contradicts the table.
     pub fn lock_or_wait(
         &self,
         (index, id): (usize, u32),
-        address: usize,
-        wake: u64,
+        (address, is_private): (usize, bool),
+        coroutine: u64,
         places: Places,
     ) -> Result<bool, Errno> {
-        let mut table = self.locks.lock();
-        let owner = match self.take(&table, id, address, true)? {
+        let place = self.lock_place(address)?;
+        let lock = self.lock_at(address, is_private);
+        // Dropped without the lock of the table.
+        let owner;
+        let mut table = LOCKS.lock();
+        owner = match self.take(&table, id, (lock, place), true)? {
             Found::Locked => return Ok(true),
-            Found::Owned(owner) => self.thread(owner).ok_or(Errno::ESRCH)?,
+            // With the table locked: what frees a process removes its threads before it hands over
+            // their locks.
+            Found::Owned(owner) => self.owner(lock, owner).ok_or(Errno::ESRCH)?,
         };
         if owner.as_thread().is_none_or(|owner| owner.has_left_locks.load(Relaxed)) {
             return Err(Errno::ESRCH);
         }
-        let lock = (address, owner.index);
-        match table.wait(index, lock, wake, places, &mut Levels(self)) {
+        let wait = Wait { process: self.id, address, coroutine };
+        let owned = (lock, owner.process.who(owner.index));
+        match table.wait(self.who(index), owned, wait, places, &mut Levels { own: self }) {
             Ok(()) => Ok(false),
             Err(Refused::Deadlock) => Err(Errno::EDEADLK),
             Err(Refused::AnotherOwner) => Err(Errno::EINVAL),
@@ -122,40 +222,47 @@ impl Process {
 
     /// Whether virtual CPU `index` waits for a lock.
     pub fn waits_for_lock(&self, index: usize) -> bool {
-        self.locks.lock().is_blocked(index)
+        LOCKS.lock().is_blocked(self.who(index))
     }
 
     /// Virtual CPU `index` does not wait for a lock any more. Returns false if it has got it.
     pub fn stop_waiting_for_lock(&self, index: usize) -> bool {
-        let mut table = self.locks.lock();
-        let waits = table.is_blocked(index);
-        if self.is_ending() || self.is_being_replaced() {
+        let who = self.who(index);
+        let mut table = LOCKS.lock();
+        let Some(lock) = table.waits_for(who) else { return false };
+        let all_end = self.is_ending() || self.is_being_replaced();
+        if all_end && !lock.word.is_shared() {
             // Many calls end in one portion then.
-            table.forget(index);
+            table.forget(who);
         } else {
-            table.leave(index, &mut Levels(self));
+            table.leave(who, &mut Levels { own: self });
         }
-        waits
+        true
     }
 
     /// `thread` unlocks the word at `address`: the next waiter has it then, if there is one.
     ///
     /// # Errors
     /// `EPERM` if it does not have it; `EFAULT`, `EAGAIN`.
-    pub fn unlock(&self, thread: &Thread, address: usize) -> Result<(), Errno> {
-        let mut table = self.locks.lock();
-        let place = place_of(address)?;
+    pub fn unlock(
+        &self,
+        thread: &Thread,
+        (address, is_private): (usize, bool),
+    ) -> Result<(), Errno> {
+        let place = self.lock_place(address)?;
+        let lock = self.lock_at(address, is_private);
+        let mut table = LOCKS.lock();
         let mut before = self.space.compare_exchange(place, 0, 0)?;
         for _ in 0..ATTEMPTS {
             if before & word::OWNER != thread.id {
                 return Err(Errno::EPERM);
             }
-            let next = table.next(address);
+            let next = table.next(lock);
             let found = self.space.compare_exchange(place, before, self.word_for(next, 0))?;
             if found == before {
-                table.hand_over(address, &mut Levels(self));
+                table.hand_over(lock, &mut Levels { own: self });
                 drop(table);
-                wake_by_number(next.map_or(0, |next| next.wake));
+                wake_by_number(next.map_or(0, |next| next.wake.coroutine));
                 return Ok(());
             }
             before = found;
@@ -167,45 +274,67 @@ impl Process {
     /// for. Returns whether there may be more.
     pub fn leave_a_lock(&self, cpu: &VirtualCpu) -> bool {
         let Some(thread) = cpu.as_thread() else { return false };
-        let mut table = self.locks.lock();
+        let table = LOCKS.lock();
         // No thread begins to wait for it from now on.
         thread.has_left_locks.store(true, Relaxed);
-        let Some(address) = table.lock_of(cpu.index) else { return false };
-        let next = table.next(address);
-        if let Ok(place) = place_of(address)
-            && let Ok(mut before) = self.space.compare_exchange(place, 0, 0)
-        {
-            let after = self.word_for(next, word::OWNER_DIED);
+        let Some(lock) = table.lock_of(self.who(cpu.index)) else { return false };
+        self.hand_over_of_ended(table, lock);
+        true
+    }
+
+    /// The threads of the program have ended, or all but one that executes another program: hands
+    /// over one of the locks that they had and threads of other processes wait for. Returns whether
+    /// there may be more.
+    pub(super) fn leave_a_lock_of_program(&self) -> bool {
+        let table = LOCKS.lock();
+        let Some((owner, lock)) = table.lock_from(self.who(0)) else { return false };
+        if owner.process != self.id {
+            return false;
+        }
+        self.hand_over_of_ended(table, lock);
+        true
+    }
+
+    /// Hands over a lock of a thread that has ended: its next owner is told so by the word.
+    fn hand_over_of_ended(&self, mut table: spin::MutexGuard<'_, Table>, lock: Lock) {
+        let next = table.next(lock);
+        let after = self.word_for(next, word::OWNER_DIED);
+        // In the memory of the next owner. Also if that has unmapped the word, nothing waits for a
+        // thread that has ended.
+        let write = |process: &Process, address: usize| {
+            let place = place_of(address)?;
+            let mut before = process.space.compare_exchange(place, 0, 0)?;
             for _ in 0..ATTEMPTS {
-                match self.space.compare_exchange(place, before, after) {
-                    Ok(found) if found != before => before = found,
-                    _ => break,
+                match process.space.compare_exchange(place, before, after)? {
+                    found if found == before => break,
+                    found => before = found,
                 }
             }
+            Ok::<(), Errno>(())
+        };
+        if let Some(wait) = next.map(|next| next.wake) {
+            Levels { own: self }.with(wait.process, |process| write(process, wait.address));
         }
-        // Also if the program has unmapped the word: nothing waits for a thread that has ended.
-        table.hand_over(address, &mut Levels(self));
+        table.hand_over(lock, &mut Levels { own: self });
         drop(table);
-        wake_by_number(next.map_or(0, |next| next.wake));
-        true
+        wake_by_number(next.map_or(0, |next| next.wake.coroutine));
     }
 
     /// Locks a word for the thread `own`, if it is free or its owner has died. If it is not free
     /// and `marks`, sets the bit that threads wait.
     fn take(
         &self,
-        table: &Inheritance,
+        table: &Table,
         own: u32,
-        address: usize,
+        (lock, place): (Lock, UserRange),
         marks: bool,
     ) -> Result<Found, Errno> {
-        let place = place_of(address)?;
         let mut before = self.space.compare_exchange(place, 0, 0)?;
         for _ in 0..ATTEMPTS {
             let owner = before & word::OWNER;
             let after = match owner {
                 0 => {
-                    let waiters = if table.owner(address).is_some() { word::WAITERS } else { 0 };
+                    let waiters = if table.owner(lock).is_some() { word::WAITERS } else { 0 };
                     own | waiters | before & word::OWNER_DIED
                 }
                 _ if owner == own => return Err(Errno::EDEADLK),
@@ -224,10 +353,20 @@ impl Process {
     /// The word of a lock that goes to `next`.
     fn word_for(&self, next: Option<Next>, owner_died: u32) -> u32 {
         let Some(next) = next else { return owner_died };
-        let cpus = self.cpus.lock();
-        let thread = cpus.get(next.thread).and_then(|(cpu, _)| cpu.as_thread());
+        let id = Levels { own: self }.with(next.thread.process, |process| {
+            let cpus = process.cpus.lock();
+            cpus.get(next.thread.index).and_then(|(cpu, _)| cpu.as_thread()).map(|own| own.id)
+        });
         let waiters = if next.has_more { word::WAITERS } else { 0 };
-        thread.map_or(0, |thread| thread.id) | waiters | owner_died
+        id.flatten().unwrap_or(0) | waiters | owner_died
+    }
+
+    /// The place of a lock's word. Its page is there afterwards: others do not wait for the table
+    /// while it is made.
+    fn lock_place(&self, address: usize) -> Result<UserRange, Errno> {
+        let place = place_of(address)?;
+        self.space.compare_exchange(place, 0, 0)?;
+        Ok(place)
     }
 }
 

@@ -52,6 +52,7 @@ pub use futex::{
 pub use groups::{Signalling, Target};
 pub use limits::Limit;
 pub use loader::{Arguments, Loading, start_program};
+pub use locks::Places as LockPlaces;
 pub use name::Name;
 pub use personality::{Kind as PersonalityKind, Linux, Personality};
 pub use program::{Program, Strings};
@@ -71,7 +72,6 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize
 use cops_abi::page::ProcessPage;
 use cops_abi::syscall::kernel_model::COROUTINES;
 use cops_abi::{Errno, Priority, layout, note};
-use cops_algorithms::inheritance::Inheritance;
 use cops_algorithms::priority::AtomicOptionalPriority;
 use cops_algorithms::terminal::Party;
 use cops_fallible::map::Spare;
@@ -137,8 +137,6 @@ pub struct Process {
     pub(crate) trace_pages: Option<TracePages>,
     /// What waits on futexes in its own memory.
     own_futexes: Mutex<Futexes>,
-    /// Locks with priority inheritance for which threads wait.
-    locks: Mutex<Inheritance>,
     /// Set when it has started a thread beside its first one.
     has_threads: AtomicBool,
     /// Why virtual CPUs do not enter user mode, for the check at every trap: bits of
@@ -284,7 +282,6 @@ impl Process {
             woken: AtomicU64::new(0),
             interrupt_priority: AtomicOptionalPriority::none(),
             own_futexes: Mutex::new(Futexes::new()),
-            locks: Mutex::new(Inheritance::new()),
             has_threads: AtomicBool::new(false),
             halted: AtomicU8::new(0),
             cpu_count: AtomicUsize::new(0),

@@ -267,20 +267,23 @@ async fn end(process: Arc<Process>, portions: &mut Portions) -> WaitStatus {
         portions.let_others().await;
     }
     loop {
-        let (has_more, cpu, releasing) = process.remove_cpu();
-        if let Some(cpu) = cpu {
-            portions.let_others().await;
-            drop(cpu);
-        }
-        if let Some(mut releasing) = releasing {
+        if let Some(mut releasing) = process.release_robust() {
             portions.let_others().await;
             while releasing.release_some(&process) {
                 portions.let_others().await;
             }
         }
+        let (has_more, cpu) = process.remove_cpu();
+        if let Some(cpu) = cpu {
+            portions.let_others().await;
+            drop(cpu);
+        }
         if !has_more {
             break;
         }
+        portions.let_others().await;
+    }
+    while process.leave_a_lock_of_program() {
         portions.let_others().await;
     }
     portions.let_others().await;

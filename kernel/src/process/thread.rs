@@ -7,12 +7,13 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering:
 use cops_abi::linux::thread_control::NAME_BYTES;
 use cops_abi::{Errno, Priority};
 use cops_algorithms::priority::AtomicPriority;
-use cops_fallible::try_arc;
+use cops_fallible::map::Spare;
+use cops_fallible::{Map, try_arc};
 use spin::Mutex;
 
 use super::cpu::VirtualCpu;
 use super::signals::CpuSignals;
-use super::{Process, ProcessId};
+use super::{Process, ProcessId, children};
 use crate::arch::UserContext;
 use crate::mm::UserRange;
 
@@ -23,6 +24,19 @@ const FIRST_ID: u32 = 1 << 22;
 const IDS_END: u32 = 1 << 30;
 
 static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+
+/// The process of each thread of a Linux program with an id of its own: the word of a lock in
+/// memory that processes share names its owner by id alone.
+static PROCESSES: Mutex<Map<u32, ProcessId>> = Mutex::new(Map::new());
+
+/// Memory for an entry in that map.
+pub(super) const ENTRY_BYTES: usize = 48;
+
+/// The thread of a Linux program with this id, in whatever process.
+pub(super) fn find(id: u32) -> Option<Arc<VirtualCpu>> {
+    let process = if id < FIRST_ID { id } else { *PROCESSES.lock().get(&id)? };
+    children::find(process)?.thread(id)
+}
 
 /// It was not stopped inside the executor, or has run since.
 const OUTSIDE: u8 = 0;
@@ -86,6 +100,30 @@ impl Thread {
             name: Mutex::new([0; NAME_BYTES]),
             clear_at_end: AtomicUsize::new(clear_at_end),
             robust_list: AtomicUsize::new(0),
+        }
+    }
+
+    /// It can be found by its id alone from now on.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn enter(&self, process: ProcessId) -> Result<(), Errno> {
+        if self.id >= FIRST_ID {
+            let place = Spare::try_new()?;
+            PROCESSES.lock().insert_with(place, self.id, process);
+        }
+        Ok(())
+    }
+
+    /// Undoes [`Self::enter`].
+    pub(super) fn leave(&self, process: ProcessId) {
+        if self.id < FIRST_ID {
+            return;
+        }
+        let mut processes = PROCESSES.lock();
+        // Not the one of another process with the same id, 2^30 threads later.
+        if processes.get(&self.id) == Some(&process) {
+            processes.remove(&self.id);
         }
     }
 

@@ -116,21 +116,22 @@ pub fn futex(
                 }
             };
             // Before anything is allocated for the wait.
-            if cpu.process.try_lock(thread, address, true)? {
+            if cpu.process.try_lock(thread, (address, is_private), true)? {
                 return Ok(Reply::Done(Ok(0)));
             }
-            let wait = LockWait::new(&cpu.process, (cpu.index, thread), address, deadline_ticks)?;
+            let word = (address, is_private);
+            let wait = LockWait::new(&cpu.process, (cpu.index, thread), word, deadline_ticks)?;
             Ok(submit(cpu, frame, Operation::Lock(try_box(wait)?)))
         }
         futex::TRYLOCK_PI => {
             let thread = locking_thread(cpu, frame, address)?;
-            let is_locked = cpu.process.try_lock(thread, address, false)?;
+            let is_locked = cpu.process.try_lock(thread, (address, is_private), false)?;
             Ok(Reply::Done(if is_locked { Ok(0) } else { Err(Errno::EAGAIN) }))
         }
         futex::UNLOCK_PI => {
             let thread = locking_thread(cpu, frame, address)?;
             let before = thread.priority();
-            cpu.process.unlock(thread, address)?;
+            cpu.process.unlock(thread, (address, is_private))?;
             // It inherits less: a more urgent thread, perhaps the next owner, takes the hart.
             let is_lowered = before != thread.priority();
             Ok(if is_lowered { Reply::Outcome(Outcome::Yield) } else { Reply::Done(Ok(0)) })

@@ -229,18 +229,22 @@ pub fn interrupts_on() {
 /// Disables interrupts on this hart; they stay pending until [`interrupts_on`].
 #[inline]
 pub fn interrupts_off() {
+    disable_interrupts();
+    crate::portions::interrupts_off();
+}
+
+#[inline]
+fn disable_interrupts() {
     // SAFETY: no code relies on interrupts being taken at a particular moment, so delaying them is
     // sound.
     unsafe { csr::clear!("sstatus", csr::STATUS_INTERRUPTS) };
-    crate::portions::interrupts_off();
 }
 
 /// As [`interrupts_off`], at a point at which something more urgent can take this hart: a portion
 /// of this kind begins.
 #[inline]
 pub fn interrupts_off_at(kind: u32) {
-    // SAFETY: as for `interrupts_off`.
-    unsafe { csr::clear!("sstatus", csr::STATUS_INTERRUPTS) };
+    disable_interrupts();
     crate::portions::point_with_interrupts_off(kind);
 }
 

@@ -61,7 +61,7 @@ const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 49] = [
+const TESTS: [Test; 51] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -348,6 +348,24 @@ const TESTS: [Test; 49] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "inheritance is in order",
+        message: "",
+    },
+    Test {
+        name: "together: inheritance between processes",
+        program: "together",
+        arguments: &["one"],
+        harts: ONE,
+        status: 0,
+        last_line: "processes lock together",
+        message: "",
+    },
+    Test {
+        name: "together: locks of several processes, owners that end",
+        program: "together",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "processes lock together",
         message: "",
     },
     leave("the first thread ends first", &["main-first"], 5, "the other thread", ""),
