@@ -3,7 +3,7 @@
 //! The program locks and unlocks by itself while no thread waits. Then the bit `WAITERS` is in the
 //! word, and the kernel hands the lock over. Everything here is done with the table locked, so that
 //! a word and the table change together. There is one table for all processes, because an owner and
-//! those who wait for it may be in several, and so may those that the owner waits for. Lock order:
+//! those that wait for it may be in several, and so may those that the owner waits for. Lock order:
 //! this table, then those of processes and threads, then the virtual CPUs of a process.
 #![forbid(unsafe_code)]
 
@@ -34,12 +34,12 @@ impl Key for Lock {
 
 /// A thread: its process and the number of its virtual CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Who {
+pub struct ThreadKey {
     process: ProcessId,
     index: usize,
 }
 
-impl Key for Who {
+impl Key for ThreadKey {
     const FIRST: Self = Self { process: 0, index: 0 };
 }
 
@@ -54,10 +54,10 @@ pub struct Wait {
     coroutine: u64,
 }
 
-type Table = Inheritance<Lock, Who, Wait>;
-type Next = inheritance::Next<Who, Wait>;
+type Table = Inheritance<Lock, ThreadKey, Wait>;
+type Next = inheritance::Next<ThreadKey, Wait>;
 /// Memory for a thread that waits.
-pub type Places = inheritance::Places<Lock, Who, Wait>;
+pub type Places = inheritance::Places<Lock, ThreadKey, Wait>;
 
 static LOCKS: Mutex<Table> = Mutex::new(Table::new());
 
@@ -88,8 +88,8 @@ impl Levels<'_> {
     }
 }
 
-impl Threads<Who, Wait> for Levels<'_> {
-    fn base(&self, thread: Who) -> Priority {
+impl Threads<ThreadKey, Wait> for Levels<'_> {
+    fn base(&self, thread: ThreadKey) -> Priority {
         let base = self.with(thread.process, |process| {
             let cpus = process.cpus.lock();
             let thread = cpus.get(thread.index).and_then(|(cpu, _)| cpu.as_thread());
@@ -98,7 +98,7 @@ impl Threads<Who, Wait> for Levels<'_> {
         base.flatten().unwrap_or(Priority::LEAST_URGENT)
     }
 
-    fn set_effective(&mut self, thread: Who, priority: Priority) {
+    fn set_effective(&mut self, thread: ThreadKey, priority: Priority) {
         self.with(thread.process, |process| process.set_effective_priority(thread.index, priority));
     }
 
@@ -137,9 +137,9 @@ impl Process {
         }
     }
 
-    /// The thread of virtual CPU `index`.
-    fn who(&self, index: usize) -> Who {
-        Who { process: self.id, index }
+    /// The thread of virtual CPU `index`, for the table.
+    fn key_of(&self, index: usize) -> ThreadKey {
+        ThreadKey { process: self.id, index }
     }
 
     /// The lock at `address`. `is_private`: no other process uses it, even if its memory is shared.
@@ -163,7 +163,7 @@ impl Process {
         let Some(thread) = cpu.as_thread() else { return };
         let mut table = LOCKS.lock();
         thread.set_base_priority(priority);
-        table.base_changed(self.who(cpu.index), &mut Levels { own: self });
+        table.base_changed(self.key_of(cpu.index), &mut Levels { own: self });
         drop(table);
         self.publish();
     }
@@ -212,8 +212,8 @@ impl Process {
             return Err(Errno::ESRCH);
         }
         let wait = Wait { process: self.id, address, coroutine };
-        let owned = (lock, owner.process.who(owner.index));
-        match table.wait(self.who(index), owned, wait, places, &mut Levels { own: self }) {
+        let owned = (lock, owner.process.key_of(owner.index));
+        match table.wait(self.key_of(index), owned, wait, places, &mut Levels { own: self }) {
             Ok(()) => Ok(false),
             Err(Refused::Deadlock) => Err(Errno::EDEADLK),
             Err(Refused::AnotherOwner) => Err(Errno::EINVAL),
@@ -222,20 +222,20 @@ impl Process {
 
     /// Whether virtual CPU `index` waits for a lock.
     pub fn waits_for_lock(&self, index: usize) -> bool {
-        LOCKS.lock().is_blocked(self.who(index))
+        LOCKS.lock().is_blocked(self.key_of(index))
     }
 
     /// Virtual CPU `index` does not wait for a lock any more. Returns false if it has got it.
     pub fn stop_waiting_for_lock(&self, index: usize) -> bool {
-        let who = self.who(index);
+        let thread = self.key_of(index);
         let mut table = LOCKS.lock();
-        let Some(lock) = table.waits_for(who) else { return false };
+        let Some(lock) = table.waits_for(thread) else { return false };
         let all_end = self.is_ending() || self.is_being_replaced();
         if all_end && !lock.word.is_shared() {
             // Many calls end in one portion then.
-            table.forget(who);
+            table.forget(thread);
         } else {
-            table.leave(who, &mut Levels { own: self });
+            table.leave(thread, &mut Levels { own: self });
         }
         true
     }
@@ -277,7 +277,7 @@ impl Process {
         let table = LOCKS.lock();
         // No thread begins to wait for it from now on.
         thread.has_left_locks.store(true, Relaxed);
-        let Some(lock) = table.lock_of(self.who(cpu.index)) else { return false };
+        let Some(lock) = table.lock_of(self.key_of(cpu.index)) else { return false };
         self.hand_over_of_ended(table, lock);
         true
     }
@@ -287,7 +287,7 @@ impl Process {
     /// there may be more.
     pub(super) fn leave_a_lock_of_program(&self) -> bool {
         let table = LOCKS.lock();
-        let Some((owner, lock)) = table.lock_from(self.who(0)) else { return false };
+        let Some((owner, lock)) = table.lock_from(self.key_of(0)) else { return false };
         if owner.process != self.id {
             return false;
         }
