@@ -1,6 +1,6 @@
 /* Mutexes with priority inheritance in memory that processes share: an inversion that is removed
    across processes, a chain through a lock of one of them, deadlocks, owners that are killed or
-   execute another program, waiters that are killed, and hostile words. Also passes on Linux. "one":
+   execute another program, waiters that are killed, hostile words and long lines. Also passes on Linux. "one":
    on one hart, levels decide alone. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -342,6 +343,68 @@ static void strangers(void) {
     killed(stranger);
 }
 
+/* Hostile: a line of processes, each of which waits for the one before, and a crowd that waits for
+   the last one at all levels. All of it is killed. */
+enum { LINKS = 12, CROWD = 100 };
+
+static volatile uint32_t *line;
+static int place;
+
+static void stand_in_line(void) {
+    CHECK(lock(&line[place], NULL) == 0);
+    sem_post(&shared->ready);
+    if (place > 0) {
+        /* From some length on it is refused. */
+        CHECK(lock(&line[place - 1], NULL) == -1 && errno == EDEADLK);
+        shared->results[0]++;
+    }
+    for (;;)
+        pause();
+}
+
+static void *press(void *level) {
+    setpriority(PRIO_PROCESS, (id_t)gettid(), (int)(long)level);
+    sem_post(&shared->ready);
+    lock(&line[LINKS - 1], NULL);
+    return NULL;
+}
+
+static void crowd(void) {
+    pthread_attr_t attributes;
+    CHECK(pthread_attr_init(&attributes) == 0);
+    CHECK(pthread_attr_setstacksize(&attributes, 65536) == 0);
+    for (long i = 0; i < CROWD; i++) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, &attributes, press, (void *)(19 - i % 39)) == 0);
+    }
+    for (;;)
+        pause();
+}
+
+static void lines_and_crowds(void) {
+    pid_t links[LINKS];
+    begin();
+    line = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(line != MAP_FAILED);
+    for (place = 0; place < LINKS; place++) {
+        links[place] = start(stand_in_line);
+        sem_wait(&shared->ready);
+        if (place > 0)
+            until(&line[place - 1], FUTEX_WAITERS);
+    }
+    usleep(5000);
+    if (is_cops())
+        CHECK(shared->results[0] >= 1 && shared->results[0] <= 3);
+    pid_t child = start(crowd);
+    for (int i = 0; i < CROWD; i++)
+        sem_wait(&shared->ready);
+    until(&line[LINKS - 1], FUTEX_WAITERS);
+    killed(child);
+    for (int i = LINKS - 1; i >= 0; i--)
+        killed(links[i]);
+    CHECK(munmap((void *)line, 4096) == 0);
+}
+
 int main(int count, char **arguments) {
     if (count > 1 && strcmp(arguments[1], "stay") == 0)
         for (;;)
@@ -361,6 +424,7 @@ int main(int count, char **arguments) {
     owners_execute();
     waiters_are_killed();
     strangers();
+    lines_and_crowds();
     puts("processes lock together");
     return 0;
 }

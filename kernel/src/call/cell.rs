@@ -456,8 +456,9 @@ pub(super) fn attempt_again(process: &Arc<Process>, handle: u64) -> Result<bool,
     Ok(true)
 }
 
-/// Takes calls of `process` out, looking at `count` cells from number `first` on, which is a
-/// multiple of `count`. Returns the number to go on with, if there are more cells.
+/// Takes calls of `process` out, looking at the cells from number `first` on, up to a multiple of
+/// `count` or to the first call of which the end takes long. Returns the number to go on with, if
+/// there are more cells.
 ///
 /// Only the end of a process does it, which looks at every cell there is.
 pub(super) fn take_out_some(
@@ -469,14 +470,19 @@ pub(super) fn take_out_some(
     let first = pool::existing_from(first)?;
     let is_it =
         |cell: &Cell| cell.call.as_ref().is_some_and(|call| Arc::ptr_eq(&call.process, process));
-    for number in first..first + count {
+    let end = (first / count + 1) * count;
+    for number in first..end {
         if let Looked::Found(index, guard) = pool::look(number as u32, is_it)
             && let Some(call) = cut_short(guard, index)
         {
+            let takes_long = call.operation.takes_long_to_end();
             each(call);
+            if takes_long {
+                return Some(number + 1);
+            }
         }
     }
-    Some(first + count)
+    Some(end)
 }
 
 /// The cells of results for which a ring had no room.

@@ -182,6 +182,12 @@ impl Operation {
         }
     }
 
+    /// Whether its end takes a portion of its own: a thread that waited for a lock may have made a
+    /// chain of owners more urgent.
+    pub fn takes_long_to_end(&self) -> bool {
+        matches!(self, Operation::Lock(_))
+    }
+
     /// Its result if a signal ends it now; `None`: the handler of the signal determines whether it
     /// fails or is made again. A call with a timeout is never made again: it would wait longer.
     pub fn cut_short(&self, process: &Process) -> Option<CallResult> {

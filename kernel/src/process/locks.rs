@@ -230,9 +230,8 @@ impl Process {
         let thread = self.key_of(index);
         let mut table = LOCKS.lock();
         let Some(lock) = table.waits_for(thread) else { return false };
-        let all_end = self.is_ending() || self.is_being_replaced();
-        if all_end && !lock.word.is_shared() {
-            // Many calls end in one portion then.
+        if !lock.word.is_shared() && (self.is_ending() || self.is_being_replaced()) {
+            // All others that are concerned end, too.
             table.forget(thread);
         } else {
             table.leave(thread, &mut Levels { own: self });
