@@ -48,10 +48,9 @@ pub struct LinuxKernel {
 fn found(folder: &Path) -> Option<LinuxKernel> {
     let image = folder.join("Image");
     let version = std::fs::read_to_string(folder.join("version")).ok()?;
-    let [modules, network_modules] = FOLDERS
-        .map(|(name, _)| files_below(&folder.join(name), |_| true).unwrap_or_default());
-    let is_whole =
-        image.is_file() && modules.len() >= MODULES.len() && !network_modules.is_empty();
+    let [modules, network_modules] =
+        FOLDERS.map(|(name, _)| files_below(&folder.join(name), |_| true).unwrap_or_default());
+    let is_whole = image.is_file() && modules.len() >= MODULES.len() && !network_modules.is_empty();
     is_whole.then_some(LinuxKernel { image, version, modules, network_modules })
 }
 

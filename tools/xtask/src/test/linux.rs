@@ -54,12 +54,12 @@ const REMAP: &str = "remap";
 const FILES: &str = "files";
 
 /// The programs that are not in C, by their packages in `user/linux`.
-const PACKAGES: [(&str, &[&str]); 2] = [("rust", &["event-loop"]), ("peers", &["matrix"])];
+const PACKAGES: [(&str, &[&str]); 2] = [("rust", &["event-loop"]), ("peers", &["matrix", "tasks"])];
 
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 50] = [
+const TESTS: [Test; 51] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -439,6 +439,15 @@ const TESTS: [Test; 50] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "servers are in order",
+        message: "",
+    },
+    Test {
+        name: "tasks: chains of tasks of tokio, with semaphores and pipes",
+        program: "tasks",
+        arguments: &["check"],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "tasks are in order",
         message: "",
     },
     Test { status: 139, message: "cannot read 0xa", ..fault("a bad read", &["read"]) },

@@ -37,7 +37,7 @@ pub fn three(listener: &TcpListener) -> Result<()> {
         let sending = stream.try_clone()?;
         let (requests, requested) = sync_channel(QUEUED);
         let (answers, answered) = sync_channel(QUEUED);
-        // A thread whose neighbour could not be started finds its queue closed, and ends.
+        // If one cannot be started, the others find their queues closed, and end.
         start(move || drop(send(sending, &answered)))?;
         start(move || multiply(&requested, &answers))?;
         start(move || drop(forward(stream, &requests)))

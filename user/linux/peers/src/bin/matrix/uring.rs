@@ -105,7 +105,7 @@ fn run(bell: &OwnedFd, new: &Receiver<TcpStream>) -> Result<()> {
             let Some(connection) = entry else { continue };
             connection.completed(kind, result);
             if !connection.has_ended {
-                connection.go_on(&mut operations)?;
+                connection.resume(&mut operations)?;
             }
             if connection.has_ended && !connection.is_receiving && !connection.is_sending {
                 *entry = None;
@@ -143,7 +143,7 @@ impl Connection {
 
     /// Answers what has arrived. Sends the answers and receives at the same time, so that a request
     /// needs one call; receives nothing more while answers are not sent.
-    fn go_on(&mut self, operations: &mut Operations) -> Result<()> {
+    fn resume(&mut self, operations: &mut Operations) -> Result<()> {
         if self.is_receiving || self.is_sending {
             return Ok(());
         }
