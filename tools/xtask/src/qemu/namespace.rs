@@ -138,6 +138,19 @@ mod tests {
         assert!(all.contains("root") && all.contains("/dev/net/tun (entity not found)"), "{all}");
     }
 
+    /// Where this is allowed.
+    #[test]
+    fn a_namespace_has_its_tap_device_until_it_is_dropped() {
+        let Ok(namespace) = Namespace::make() else { return };
+        let file = namespace.file();
+        let mut command = command_in(Some(&file), Path::new("ip"));
+        let output = command.args(["address", "show", "dev", TAP]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains(&format!("{HOST}/{PREFIX}")), "{text}");
+        drop(namespace);
+        assert!(!file.exists());
+    }
+
     #[test]
     fn commands_enter_the_namespace() {
         let inside = shown(&command_in(Some(Path::new("/proc/1/ns/net")), Path::new("qemu")));
