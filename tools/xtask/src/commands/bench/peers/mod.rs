@@ -66,9 +66,10 @@ pub fn measure(
     options: &Bench,
     save: Save<'_>,
 ) -> Outcome<Measured> {
+    // First, because it is what a host most often does not allow.
+    let namespace = Namespace::make()?;
     let linux = Linux::prepare(workspace, prepared)?;
     let client = Client::build(workspace, Progress::Lines)?;
-    let namespace = Namespace::make()?;
     let configuration = Map::from_iter([
         ("linux".to_owned(), Value::from(linux.version())),
         ("network".to_owned(), "tap".into()),
