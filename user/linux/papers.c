@@ -7,8 +7,9 @@
        papers                                            as process 1: those of the file /plan
 
    Model `thread` sleeps and is woken; `thread-yield` and `thread-retry` yield until it is their
-   turn, as in the paper. Each process checks its answer. In a machine that counts instructions as
-   time, a nanosecond is an instruction. */
+   turn, as in the paper. Of the plan, model `task` is tokio's: /tasks (peers/src/bin/tasks.rs). Each
+   process checks its answer. In a machine that counts instructions as time, a nanosecond is an
+   instruction. */
 #define _GNU_SOURCE
 #include "children.h"
 #include <fcntl.h>
@@ -217,7 +218,8 @@ static void start(char *line, int is_quiet) {
     unsigned long before = now();
     pid_t child = fork();
     if (child == 0) {
-        execv(is_quiet ? "/papers" : "/init", words);
+        int is_tokio = strcmp(words[3], "task") == 0;
+        execv(is_tokio ? "/tasks" : is_quiet ? "/papers" : "/init", words);
         _exit(1);
     }
     ended_with(child, 0);

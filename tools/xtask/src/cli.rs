@@ -107,6 +107,39 @@ impl Model {
     }
 }
 
+/// How the matrix service is built on Linux (`user/linux/peers`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Peer {
+    /// Three threads per connection, as in the papers
+    Threads,
+    /// A thread per connection
+    Thread,
+    /// Event loops
+    Epoll,
+    /// Rings
+    IoUring,
+    /// Three tasks of tokio per connection
+    Tokio,
+    /// A task of tokio per connection
+    TokioOne,
+}
+
+impl Peer {
+    pub const ALL: [Self; 6] =
+        [Self::Threads, Self::Thread, Self::Epoll, Self::IoUring, Self::Tokio, Self::TokioOne];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Threads => "threads",
+            Self::Thread => "thread",
+            Self::Epoll => "epoll",
+            Self::IoUring => "io-uring",
+            Self::Tokio => "tokio",
+            Self::TokioOne => "tokio-one",
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ./cops run\n  \
@@ -305,6 +338,9 @@ pub enum Measurement {
     Portions,
     /// The most connections that each model holds in the papers' memory
     Memory,
+    /// The matrix service on COPS and on Linux (threads, epoll, io_uring, tokio) in the same
+    /// emulator on the same tap device: throughput and latency, closed loop. Needs root
+    Peers,
     /// Messages through a chain of tasks and pipes: coroutines beside threads, on COPS and on Linux
     Pipe,
     /// Tasks that increment a counter in turn: coroutines beside threads, on COPS and on Linux
@@ -337,6 +373,9 @@ pub enum Measurement {
     ./cops bench models --quick\n  \
     ./cops bench models --model kcuc,ktut --matrix 1 --connections 256 --rounds 5\n  \
     ./cops bench models --papers-machine\n  \
+    ./cops bench peers --smp 1 --quick\n  \
+    ./cops bench peers --smp 1 --peer io-uring,tokio --connections 64,256 --repeat 3\n  \
+    COPS_QEMU=/opt/qemu/bin/qemu-system-riscv64 ./cops bench peers --smp 1 --json peers.json --resume\n  \
     ./cops bench priority --icount --json priority.json\n  \
     ./cops bench executor")]
 pub struct Bench {
@@ -348,17 +387,26 @@ pub struct Bench {
     /// Count instructions instead of time, on one hart
     #[arg(long, conflicts_with = "smp")]
     pub icount: bool,
-    /// TCP connections [default: 64, or 400 for idle-memory]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub connections: Option<u32>,
-    /// For models: these only [default: all]
+    /// TCP connections: a number, for models and peers several [default: 64, for idle-memory 400,
+    /// for models and peers from 1 to 1024]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub connections: Vec<u32>,
+    /// For models: these only [default: all]; for peers: those of COPS [default: kcuc]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub model: Vec<Model>,
-    /// For models: matrices with this many rows only
+    /// For peers: these servers of Linux only [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub peer: Vec<Peer>,
+    /// For peers: keep what the file of --json has if it was made by the same build and machine,
+    /// and measure what is missing
+    #[arg(long, requires = "json")]
+    pub resume: bool,
+    /// For models and peers: matrices with this many rows only
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=128))]
     pub matrix: Vec<u32>,
-    /// For models: how often everything is measured; the rows are medians [default: 3, quick: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    /// For models and peers: how often everything is measured; the rows are medians [default: 3,
+    /// for peers 5, quick: 1]
+    #[arg(long, visible_alias = "repeat", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: Option<u32>,
     /// For models: the papers' client on one hart on which an instruction takes 2^SHIFT ns; 3 is
     /// about their 100 MHz

@@ -1,5 +1,5 @@
 //! Debian's kernel of Linux for riscv64, to which COPS is compared, with the modules that it needs
-//! for a disk with ext4: fetched once.
+//! for a disk with ext4 and for a network card: fetched once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,11 @@ const MODULE_FOLDERS: [&str; 2] = ["usr/lib/modules", "lib/modules"];
 /// The modules for a disk with ext4, besides those that these name as their dependencies: ext4
 /// finds its checksum by the name of an algorithm.
 const MODULES: [&str; 4] = ["virtio_mmio", "virtio_blk", "crc32c_generic", "ext4"];
+/// Those for a network card.
+const NETWORK_MODULES: [&str; 2] = ["virtio_mmio", "virtio_net"];
+/// The folders of both below that of the kernel.
+const FOLDERS: [(&str, &[&str]); 2] =
+    [("modules", &MODULES), ("network-modules", &NETWORK_MODULES)];
 
 /// A kernel that QEMU can boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,15 +40,18 @@ pub struct LinuxKernel {
     /// The files of its modules for a disk with ext4, in the order in which they are loaded, which
     /// is that of their names.
     pub modules: Vec<PathBuf>,
+    /// The same for a network card.
+    pub network_modules: Vec<PathBuf>,
 }
 
 /// The kernel, if it has been fetched.
 fn found(folder: &Path) -> Option<LinuxKernel> {
     let image = folder.join("Image");
     let version = std::fs::read_to_string(folder.join("version")).ok()?;
-    let modules = files_below(&folder.join("modules"), |_| true).ok()?;
-    let is_whole = image.is_file() && modules.len() >= MODULES.len();
-    is_whole.then_some(LinuxKernel { image, version, modules })
+    let [modules, network_modules] =
+        FOLDERS.map(|(name, _)| files_below(&folder.join(name), |_| true).unwrap_or_default());
+    let is_whole = image.is_file() && modules.len() >= MODULES.len() && !network_modules.is_empty();
+    is_whole.then_some(LinuxKernel { image, version, modules, network_modules })
 }
 
 /// The kernel, which is fetched if it is not there.
@@ -72,11 +80,12 @@ pub fn ensure(workspace: &Workspace, progress: Progress) -> Outcome<LinuxKernel>
     let (file, version) = kernel_in(&root)?;
     let write = |name: &str| format!("cannot write {}", folder.join(name).display());
     std::fs::write(folder.join("version"), &version).because(|| write("version"))?;
-    let modules = modules_of(&root, &version)?;
-    std::fs::create_dir_all(folder.join("modules")).because(|| write("modules"))?;
-    for (index, (name, contents)) in modules.iter().enumerate() {
-        let name = format!("modules/{index:02}-{name}.ko");
-        std::fs::write(folder.join(&name), contents).because(|| write(&name))?;
+    for (place, wanted) in FOLDERS {
+        std::fs::create_dir_all(folder.join(place)).because(|| write(place))?;
+        for (index, (name, contents)) in modules_of(&root, &version, wanted)?.iter().enumerate() {
+            let name = format!("{place}/{index:02}-{name}.ko");
+            std::fs::write(folder.join(&name), contents).because(|| write(&name))?;
+        }
     }
     let image = folder.join("Image");
     // Renamed last: the kernel is there if everything succeeded.
@@ -86,9 +95,9 @@ pub fn ensure(workspace: &Workspace, progress: Progress) -> Outcome<LinuxKernel>
     found(&folder).ok_or_else(|| Failure::new(format!("{} is incomplete", folder.display())))
 }
 
-/// Names and contents of [`MODULES`] and their dependencies in the files of the package, each
-/// behind its dependencies.
-fn modules_of(package: &Path, version: &str) -> Outcome<Vec<(String, Vec<u8>)>> {
+/// Names and contents of the wanted modules and their dependencies in the files of the package,
+/// each behind its dependencies.
+fn modules_of(package: &Path, version: &str, wanted: &[&str]) -> Outcome<Vec<(String, Vec<u8>)>> {
     let places = MODULE_FOLDERS.map(|place| package.join(place).join(version));
     let place = places.iter().find(|place| place.is_dir()).ok_or_else(|| {
         Failure::new(format!("the package of Linux {version} contains no modules"))
@@ -97,7 +106,7 @@ fn modules_of(package: &Path, version: &str) -> Outcome<Vec<(String, Vec<u8>)>> 
     let files: BTreeMap<String, PathBuf> =
         files.into_iter().filter_map(|file| Some((module_name(&file)?, file))).collect();
     let mut loaded = Vec::new();
-    for name in MODULES {
+    for name in wanted {
         add_module(name, &files, &mut loaded)?;
     }
     Ok(loaded)
@@ -209,7 +218,11 @@ mod tests {
         for name in ["03-d.ko", "01-b.ko", "00-a.ko", "02-c.ko"] {
             std::fs::write(folder.join("modules").join(name), "").unwrap();
         }
+        assert_eq!(found(&folder), None, "without modules for a network card");
+        std::fs::create_dir(folder.join("network-modules")).unwrap();
+        std::fs::write(folder.join("network-modules/00-net.ko"), "").unwrap();
         let kernel = found(&folder).unwrap();
+        assert_eq!(kernel.network_modules.len(), 1);
         assert_eq!(kernel.version, "6.1");
         assert!(kernel.modules[0].ends_with("00-a.ko") && kernel.modules[3].ends_with("03-d.ko"));
         std::fs::remove_dir_all(folder).unwrap();
@@ -220,7 +233,7 @@ mod tests {
         let package = std::env::temp_dir().join(format!("xtask-modules-{}", std::process::id()));
         let place = package.join("usr/lib/modules/6.1/kernel");
         std::fs::create_dir_all(&place).unwrap();
-        assert!(modules_of(&package, "6.2").is_err());
+        assert!(modules_of(&package, "6.2", &MODULES).is_err());
         for (name, depends) in [
             ("ext4", "jbd2,mbcache,built-in"),
             ("jbd2", "crc-x"),
@@ -233,7 +246,7 @@ mod tests {
             std::fs::write(place.join(format!("{name}.ko")), contents).unwrap();
         }
         std::fs::write(place.join("ext4.txt"), "").unwrap();
-        let modules = modules_of(&package, "6.1").unwrap();
+        let modules = modules_of(&package, "6.1", &MODULES).unwrap();
         let names: Vec<&str> = modules.iter().map(|(name, _)| &**name).collect();
         assert_eq!(names, ["virtio_blk", "crc_x", "jbd2", "mbcache", "ext4"]);
         std::fs::remove_dir_all(package).unwrap();

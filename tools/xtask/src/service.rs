@@ -64,8 +64,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Arguments of the load generator.
-    fn arguments(&self) -> Vec<String> {
+    /// Arguments of the load generator, which opens so many connections a second.
+    pub fn arguments(&self, ramp_per_second: u32) -> Vec<String> {
         let mut arguments = Vec::new();
         let mut add =
             |name: &str, value: u32| arguments.extend([name.to_owned(), value.to_string()]);
@@ -73,7 +73,7 @@ impl Load {
         add("--matrix", self.matrix);
         add("--seconds", self.seconds);
         add("--drain-seconds", self.drain_seconds);
-        add("--ramp-per-second", RAMP_PER_SECOND);
+        add("--ramp-per-second", ramp_per_second);
         match self.pace {
             Pace::Open { period_ms } => add("--period-ms", period_ms),
             Pace::Closed => {}
@@ -101,6 +101,10 @@ impl Client {
         Ok(Self { program: host::load_generator(workspace, progress)? })
     }
 
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// The client for a port of the loopback.
     pub fn command(&self, port: u16) -> Command {
         let mut command = interrupt::tied_to_us(&self.program);
@@ -111,7 +115,7 @@ impl Client {
     /// The client with this load, which writes its result to `json`.
     pub fn load(&self, port: u16, load: &Load, json: &Path) -> Command {
         let mut command = self.command(port);
-        command.args(load.arguments()).arg("--json").arg(json);
+        command.args(load.arguments(RAMP_PER_SECOND)).arg("--json").arg(json);
         command
     }
 }
@@ -222,7 +226,7 @@ mod tests {
 
     fn line(pace: Pace) -> String {
         Load { connections: 2, matrix: 15, pace, seconds: 5, warm_up_seconds: 1, drain_seconds: 3 }
-            .arguments()
+            .arguments(RAMP_PER_SECOND)
             .join(" ")
     }
 

@@ -99,7 +99,7 @@ impl Prepared {
             memory: machine.mem.clone(),
             network: Network::User(Vec::new()),
             disk: None,
-            boot_arguments: vec![format!("loglevel={level}")],
+            boot_arguments: vec!["console=mux".to_owned(), format!("loglevel={level}")],
             count_instructions: None,
             clock_shift: 0,
             seed: 1,

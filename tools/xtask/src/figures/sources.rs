@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 25] = [
+pub const SOURCES: [Source; 27] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -186,6 +186,38 @@ pub const SOURCES: [Source; 25] = [
     Source {
         name: "scale",
         make: Make::Cops(&["bench", "scale", "--icount", "--json", "docs/results/scale.json"]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "peers",
+        make: Make::Cops(&[
+            "bench",
+            "peers",
+            "--smp",
+            "1",
+            "--json",
+            "docs/results/peers.json",
+            "--resume",
+        ]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "peers-15",
+        make: Make::Cops(&[
+            "bench",
+            "peers",
+            "--smp",
+            "1",
+            "--matrix",
+            "15",
+            "--connections",
+            "256",
+            "--peer",
+            "epoll,io-uring,tokio",
+            "--json",
+            "docs/results/peers-15.json",
+            "--resume",
+        ]),
         measures: SYSTEM,
     },
     Source { name: "executor", make: Make::Cops(&["bench", "executor"]), measures: EXECUTOR },

@@ -178,6 +178,7 @@ fn draw(
         line("coroutines", "coroutine", false, of("literal", "coroutine")),
         line(literal, literal, false, of("literal", literal)),
         line("Linux threads", "linux", false, ours.points("linux", "literal", "thread")),
+        line("Linux, tokio", "task", false, ours.points("linux", "literal", "task")),
     ];
     series.retain(|series| !series.points.is_empty());
     drawn.push(Plot {
@@ -200,6 +201,7 @@ fn draw(
         line("threads", "thread", false, per_turn("cops", "thread")),
         line("coroutines", "coroutine", false, per_turn("cops", "coroutine")),
         line("Linux threads", "linux", false, per_turn("linux", "thread")),
+        line("Linux, tokio", "task", false, per_turn("linux", "task")),
     ];
     series.retain(|series| !series.points.is_empty());
     let unit = if ours.file.is_counted() { "instructions" } else { "ns" };
@@ -284,6 +286,7 @@ fn key_points(theirs: &[Vec<(f64, f64)>; 2], ours: &Ours<'_>, literal: &str) -> 
             percent(ours_too.zip(our_thread)),
             shown(value("literal", literal)),
             shown(at(&ours.points("linux", "literal", "thread"), tasks)),
+            shown(at(&ours.points("linux", "literal", "task"), tasks)),
             percent(value("steady", "coroutine").zip(value("steady", "thread"))),
         ]
     });
@@ -300,6 +303,7 @@ fn key_points(theirs: &[Vec<(f64, f64)>; 2], ours: &Ours<'_>, literal: &str) -> 
             "part",
             literal,
             "Linux threads",
+            "Linux, tokio",
             "steady part",
         ],
         &rows,

@@ -55,6 +55,12 @@ impl Row {
         pairs.filter_map(pair).collect()
     }
 
+    /// A pair of numbers.
+    pub fn pair(&self, path: &str) -> Option<(f64, f64)> {
+        let pair = self.get(path)?;
+        Some((pair.get(0)?.as_f64()?, pair.get(1)?.as_f64()?))
+    }
+
     /// Names and values of all columns, those of nested objects with dots.
     fn columns(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();

@@ -4,13 +4,14 @@
 //! - `data`: the papers' series and our data files
 //! - `plot`, `html`: drawings, tables, the page
 //! - `section`: what each experiment has
-//! - `chains`, `models`, `priority`, `costs`: the experiments
+//! - `chains`, `models`, `priority`, `costs`, `peers`: the experiments
 
 mod chains;
 mod costs;
 mod data;
 mod html;
 mod models;
+mod peers;
 mod plot;
 mod priority;
 mod section;
@@ -49,6 +50,7 @@ fn sections(material: &Material) -> Vec<Section> {
         costs::memory(material),
         costs::switch(material),
         costs::scale(material),
+        peers::section(material),
     ]
 }
 
@@ -93,6 +95,7 @@ fn files_of(id: &'static str) -> &'static [&'static str] {
         "pipe" => &["pipe"],
         "models" => &["models"],
         "scale" => &["scale"],
+        "peers" => &["peers"],
         _ => &[],
     }
 }

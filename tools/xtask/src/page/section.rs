@@ -90,6 +90,7 @@ pub fn colour(model: &str) -> usize {
         "thread-yield" | "thread-retry" | "ktut-retry" => 2,
         "kcut" => 3,
         "ktuc" => 4,
+        "task" => 6,
         "kcut-retry" => 7,
         _ => 5,
     }

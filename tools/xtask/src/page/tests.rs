@@ -76,6 +76,24 @@ fn class_rows() -> Value {
     ])
 }
 
+fn peer_rows() -> Value {
+    let row = |system: &str, model: &str, connections: u32, throughput: f64| {
+        json!({
+            "system": system, "model": model, "connections": connections, "matrix": 1,
+            "loop": "closed", "runs": 5, "errors": 0, "throughput_rps": throughput,
+            "latency_us": {"mean": 1.0, "p50": 1e6 / throughput, "p99": 5.0},
+            "spread": {"throughput_rps": [throughput - 1.0, throughput + 2.0]},
+        })
+    };
+    json!([
+        row("cops", "kcuc", 1, 70.0),
+        row("linux", "epoll", 1, 80.0),
+        row("cops", "kcuc", 64, 1000.0),
+        row("linux", "epoll", 64, 200.0),
+        row("linux", "io-uring", 64, 250.0),
+    ])
+}
+
 fn full() -> Material {
     let files = vec![
         of("ring", chain_rows(&[0])),
@@ -98,6 +116,7 @@ fn full() -> Material {
                 {"model": "kcuc", "connections": 10000, "bytes_per_connection": 8900, "instructions_per_request": 8100},
             ]),
         ),
+        of("peers", peer_rows()),
     ];
     Material { papers: papers(), files }
 }
@@ -106,10 +125,11 @@ fn full() -> Material {
 fn every_experiment_has_its_section_plots_and_origin() {
     let page = make_of(&full());
     assert_eq!(page.missing, ["priority-classes-fifo"]);
-    for id in ["ring", "pipe", "models", "priority", "memory", "switch", "scale", "data"] {
+    for id in ["ring", "pipe", "models", "priority", "memory", "switch", "scale", "peers", "data"] {
         assert!(page.html.contains(&format!("<section id=\"{id}\">")), "{id}");
     }
-    for name in ["ring", "pipe", "models", "priority-classes", "memory", "switch", "scale"] {
+    for name in ["ring", "pipe", "models", "priority-classes", "memory", "switch", "scale", "peers"]
+    {
         let origin = format!("<code>./cops bench {name}</code>, commit abc, QEMU 9");
         assert!(page.html.contains(&origin), "{name}");
         assert!(page.csv.iter().any(|(file, _)| *file == format!("{name}.csv")), "{name}");
@@ -163,6 +183,11 @@ fn claims_are_judged_by_the_data() {
     assert!(unmet(&format!("{setting}, 1 virtual CPU: mean latencies")));
     assert!(met(&format!("{setting}, 1 virtual CPU: the most urgent class's p99 is 1.11 times")));
     assert!(html.contains("distribution of latencies"));
+    assert!(met("1 x 1: with 64 connections and more, COPS has at least 4.00 times"));
+    assert!(unmet("1 x 1: COPS has more throughput than the best server of Linux at 1 of 2"));
+    assert!(unmet("1 x 1: its median latency is lower at 1 of 2 numbers"));
+    assert!(html.contains("<td>io-uring</td><td>4.00</td><td>0.25</td>"));
+    assert!(html.contains("<td>999 to 1002</td>"));
     assert!(met("A request takes 8000 instructions with 10 connections, and 8100 with 10000."));
 }
 
@@ -186,6 +211,7 @@ fn missing_data_are_named() {
         "memory",
         "switch",
         "scale",
+        "peers",
     ];
     assert_eq!(page.missing, names);
     for name in names {

@@ -64,7 +64,7 @@ pub struct Boot {
     pub memory: String,
     pub network: Network,
     pub disk: Option<Disk>,
-    /// `key=value` words for the kernel, besides `console=mux`.
+    /// Words for the kernel: `key=value`.
     pub boot_arguments: Vec<String>,
     /// Counts instructions as time, on one hart.
     pub count_instructions: Option<Idle>,
@@ -156,9 +156,7 @@ impl Boot {
         if let Some(disk) = &self.disk {
             add(&disk.arguments().each_ref().map(String::as_str));
         }
-        let mut boot_arguments = vec!["console=mux".to_owned()];
-        boot_arguments.extend(self.boot_arguments.iter().cloned());
-        add(&["-append", &boot_arguments.join(" ")]);
+        add(&["-append", &self.boot_arguments.join(" ")]);
         arguments.extend(["-kernel".into(), self.kernel.clone().into_os_string()]);
         arguments.extend(["-initrd".into(), self.root_image.clone().into_os_string()]);
         arguments
@@ -207,7 +205,7 @@ mod tests {
                 Forward { host: 19, guest: 7 },
             ]),
             disk: None,
-            boot_arguments: vec!["loglevel=warn".into()],
+            boot_arguments: vec!["console=mux".into(), "loglevel=warn".into()],
             count_instructions: None,
             clock_shift: 0,
             seed: 5,

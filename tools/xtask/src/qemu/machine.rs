@@ -61,7 +61,7 @@ pub enum Next {
 impl Machine {
     /// Starts QEMU. The system ends it when the calling thread ends.
     pub fn start(qemu: &Qemu, boot: &Boot) -> Outcome<Self> {
-        let mut command = interrupt::tied_to_us(&qemu.program);
+        let mut command = qemu.command();
         command.args(boot.arguments());
         Self::start_command(command)
     }

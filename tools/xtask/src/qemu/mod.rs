@@ -5,6 +5,7 @@ pub mod console;
 pub mod demux;
 pub mod inspection;
 pub mod machine;
+pub mod namespace;
 pub mod portions;
 pub mod ports;
 pub mod server;

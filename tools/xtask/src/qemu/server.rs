@@ -74,7 +74,8 @@ impl Server {
             match machine.next(Some(deadline)) {
                 Next::Event(Event::Bytes(channel, bytes)) => {
                     sink.bytes(channel, &bytes);
-                    if channel == Channel::Stdout {
+                    // Of a kernel that is not COPS, everything counts as the firmware's.
+                    if matches!(channel, Channel::Stdout | Channel::Firmware) {
                         said.extend_from_slice(&bytes);
                         if contains(&said, READY) {
                             return Ok(Self { machine, sink });

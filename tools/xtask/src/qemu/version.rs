@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::namespace::command_in;
 use crate::error::{Because, Failure, Outcome};
 
 /// The oldest QEMU that is supported (Debian 12), SPEC 1.1.
@@ -15,6 +16,8 @@ pub struct Qemu {
     /// Its own version string, for the record of every result: `7.2.22 (Debian
     /// 1:7.2+dfsg-7+deb12u18)`.
     pub version: String,
+    /// The network namespace in which its machines are.
+    pub namespace: Option<PathBuf>,
 }
 
 impl Qemu {
@@ -26,7 +29,7 @@ impl Qemu {
         };
         let version = version_of(&program)?;
         match parse_version(&version) {
-            Some(found) if found >= OLDEST => Ok(Self { program, version }),
+            Some(found) if found >= OLDEST => Ok(Self { program, version, namespace: None }),
             _ => Err(Failure::new(format!("{} is QEMU {version:?}", program.display()))
                 .advise(format!("QEMU {}.{} or newer is needed", OLDEST.0, OLDEST.1))),
         }
@@ -34,6 +37,11 @@ impl Qemu {
 }
 
 impl Qemu {
+    /// A command that runs it.
+    pub fn command(&self) -> Command {
+        command_in(self.namespace.as_deref(), &self.program)
+    }
+
     /// Major and minor number.
     pub fn numbers(&self) -> Option<(u32, u32)> {
         parse_version(&self.version)

@@ -7,16 +7,15 @@ use std::time::{Duration, Instant};
 
 use super::exec::{cops_exec_within, status};
 use super::{Case, Context, busybox, step};
-use crate::build::linux::compile;
+use crate::build::linux::{compile, package};
 use crate::cli::Machine as MachineOptions;
 use crate::error::{Because, Outcome};
 use crate::packages;
-use crate::process::{Captured, capture, run_step};
+use crate::process::{Captured, capture};
 use crate::qemu::console::{Ending, Transcript, follow};
 use crate::qemu::machine::Machine;
 use crate::qemu::portions;
-use crate::terminal::{Progress, Step};
-use crate::toolchain::GuestToolchain;
+use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
 /// A run of a program.
@@ -54,9 +53,8 @@ const REMAP: &str = "remap";
 /// The program of `./cops bench files`, which runs on this host's Linux too.
 const FILES: &str = "files";
 
-/// The program that is not in C: a package in `user/linux/rust`.
-const RUST: &str = "event-loop";
-const RUST_TARGET: &str = "riscv64gc-unknown-linux-gnu";
+/// The programs that are not in C, by their packages in `user/linux`.
+const PACKAGES: [(&str, &[&str]); 2] = [("rust", &["event-loop"]), ("peers", &["matrix", "tasks"])];
 
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
@@ -445,11 +443,29 @@ const TESTS: [Test; 51] = [
     },
     Test {
         name: "rust: threads, channels, files, children, tokio",
-        program: RUST,
+        program: "event-loop",
         arguments: &[],
         harts: &["1", "4"],
         status: 9,
         last_line: "rust is in order",
+        message: "",
+    },
+    Test {
+        name: "matrix: the servers of ./cops bench peers, by threads, epoll and tokio",
+        program: "matrix",
+        arguments: &["check", "threads", "thread", "epoll", "tokio", "tokio-one"],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "servers are in order",
+        message: "",
+    },
+    Test {
+        name: "tasks: chains of tasks of tokio, with semaphores and pipes",
+        program: "tasks",
+        arguments: &["check"],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "tasks are in order",
         message: "",
     },
     Test { status: 139, message: "cannot read 0xa", ..fault("a bad read", &["read"]) },
@@ -613,8 +629,10 @@ fn build(workspace: &Workspace, tests: &[&Test]) -> Outcome<PathBuf> {
         if program.exists() {
             continue;
         }
-        if test.program == RUST {
-            build_rust(workspace, &program, &mut step)?;
+        if let Some((name, programs)) =
+            PACKAGES.iter().find(|(_, programs)| programs.contains(&test.program))
+        {
+            package(workspace, name, programs, &folder, &mut step)?;
             continue;
         }
         compile(workspace, test.program, &folder, &mut step)?;
@@ -624,16 +642,6 @@ fn build(workspace: &Workspace, tests: &[&Test]) -> Outcome<PathBuf> {
     }
     step.done();
     Ok(folder)
-}
-
-fn build_rust(workspace: &Workspace, program: &Path, step: &mut Step) -> Outcome<()> {
-    let toolchain = GuestToolchain::find_for(RUST_TARGET, workspace, Progress::Lines)?;
-    let target = workspace.target.join("linux-rust");
-    let source = workspace.root.join("user/linux/rust");
-    run_step(&mut toolchain.cargo_for_linux(&source, "build", target.clone()), step)?;
-    let built = target.join(RUST_TARGET).join("release").join(RUST);
-    std::fs::copy(&built, program).because(|| format!("cannot copy {}", built.display()))?;
-    Ok(())
 }
 
 fn judge(test: &Test, result: &Captured) -> Vec<String> {

@@ -13,6 +13,9 @@ use crate::packages::{self, Need};
 use crate::terminal::Progress;
 use crate::workspace::{GUEST_TRIPLE, Workspace};
 
+/// What COPS asks of a hart beyond RV64GC (decision 25); the kernel checks it at boot.
+const HART_FEATURES: &str = "+zba,+zbb,+zbs,+unaligned-scalar-mem";
+
 /// A Rust toolchain that can build for the guest.
 #[derive(Debug, Clone)]
 pub struct GuestToolchain {
@@ -94,8 +97,10 @@ impl GuestToolchain {
     pub fn cargo_for_linux(&self, folder: &Path, subcommand: &str, target: PathBuf) -> Command {
         let mut command = Command::new(&self.cargo);
         command.args([subcommand, "--release", "--locked"]).current_dir(folder);
-        let flags = ["-Clinker=riscv64-linux-gnu-gcc", "-Ctarget-feature=+crt-static"];
-        self.configure_target(&mut command, target, &flags.map(str::to_owned));
+        // For the same harts as the programs of COPS, with which some are compared.
+        let features = format!("-Ctarget-feature=+crt-static,{HART_FEATURES}");
+        let flags = ["-Clinker=riscv64-linux-gnu-gcc".to_owned(), features];
+        self.configure_target(&mut command, target, &flags);
         command
     }
 
@@ -120,8 +125,7 @@ impl GuestToolchain {
         let mut flags = vec![
             // For a panic's backtrace.
             "-Cforce-frame-pointers=yes".to_owned(),
-            // What COPS asks of a hart beyond RV64GC (decision 25); the kernel checks it at boot.
-            "-Ctarget-feature=+zba,+zbb,+zbs,+unaligned-scalar-mem".to_owned(),
+            format!("-Ctarget-feature={HART_FEATURES}"),
         ];
         flags.extend(self.linker_flag());
         flags.extend_from_slice(rustflags);

@@ -27,7 +27,7 @@ const LIMIT_SECONDS: u32 = 120;
 
 pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let client = Client::build(workspace, Progress::Lines)?;
-    let connections = options.connections.unwrap_or(CONNECTIONS);
+    let connections = options.connections.first().copied().unwrap_or(CONNECTIONS);
     let mut boot = prepared.boot(
         &options.machine,
         &service::server_arguments(Model::Kcuc, options.machine.smp),

@@ -10,7 +10,7 @@ use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
 pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
-    if options.connections.is_some() {
+    if !options.connections.is_empty() {
         return Err(Failure::new("--connections means nothing to the executor"));
     }
     // Without valgrind, times are still measured.

@@ -26,8 +26,8 @@ const IDLE: Duration = Duration::from_secs(3);
 const FRAME_BYTES: i64 = 4096;
 
 pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
-    let count =
-        options.connections.unwrap_or(if options.quick { CONNECTIONS / 4 } else { CONNECTIONS });
+    let usual = if options.quick { CONNECTIONS / 4 } else { CONNECTIONS };
+    let count = options.connections.first().copied().unwrap_or(usual);
     let boot = prepared.boot(
         &options.machine,
         &service::server_arguments(Model::Kcuc, options.machine.smp),

@@ -15,6 +15,7 @@ mod linux;
 mod matrix;
 mod models;
 pub mod papers;
+mod peers;
 mod portions;
 mod priority;
 pub mod shares;
@@ -56,6 +57,7 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
         .with_scheduler(workspace, options.scheduler.as_deref())?;
     let mut report = None;
     let mut linux = None;
+    let mut configuration = Map::new();
     let document = |name: &str, rows: &[Map<String, Value>]| {
         let mut document = Map::new();
         document.insert("bench".into(), name.into());
@@ -104,6 +106,20 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             linux = measured.linux;
             (experiment.name, measured.rows)
         }
+        Measurement::Peers => {
+            let save = |rows: &[_], more: &Map<String, Value>| {
+                let document = service::with_configuration(document("peers", rows), more.clone());
+                let file = workspace.results_folder().join("peers.json");
+                let files = [Some(&file), options.json.as_ref()];
+                files
+                    .into_iter()
+                    .flatten()
+                    .try_for_each(|file| service::write_document(&document, file))
+            };
+            let measured = peers::measure(workspace, &prepared, &options, &save)?;
+            configuration = measured.configuration;
+            ("peers", measured.rows)
+        }
         Measurement::Portions => {
             let (rows, text) = portions::measure(&prepared, &options)?;
             report = Some(text);
@@ -130,7 +146,7 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             ("wakeups", rows)
         }
     };
-    let mut document = document(name, &rows);
+    let mut document = service::with_configuration(document(name, &rows), configuration);
     if let (Some(version), Some(Value::Object(configuration))) = (linux, document.get_mut("config"))
     {
         configuration.insert("linux".into(), version.into());

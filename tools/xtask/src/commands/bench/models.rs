@@ -83,7 +83,6 @@ fn points(options: &Bench) -> Vec<Point> {
         seconds,
         warm_up_seconds,
     };
-    let asked: Vec<u32> = options.connections.into_iter().collect();
     // Literally: five seconds, and no warm-up.
     let of_the_papers = |connections| Point {
         seconds: if options.quick { 1 } else { 5 },
@@ -92,7 +91,7 @@ fn points(options: &Bench) -> Vec<Point> {
     };
     if options.papers_machine.is_some() {
         let counts: &[u32] = if options.quick { &[1, 64] } else { &OF_THE_PAPERS.0 };
-        return chosen(counts, &asked).into_iter().map(of_the_papers).collect();
+        return chosen(counts, &options.connections).into_iter().map(of_the_papers).collect();
     }
     let (counts, saturating, matrices, papers): (&[u32], &[u32], &[u32], &[u32]) = if options.quick
     {
@@ -102,20 +101,19 @@ fn points(options: &Bench) -> Vec<Point> {
     };
     let mut points = Vec::new();
     for matrix in chosen(matrices, &options.matrix) {
-        for connections in chosen(counts, &asked) {
+        for connections in chosen(counts, &options.connections) {
             points.push(point(connections, matrix, Pace::Open { period_ms: PERIOD_MS }));
         }
-        for connections in chosen(saturating, &asked) {
+        for connections in chosen(saturating, &options.connections) {
             points.push(point(connections, matrix, Pace::Closed));
         }
     }
-    points.extend(chosen(papers, &asked).into_iter().map(of_the_papers));
+    points.extend(chosen(papers, &options.connections).into_iter().map(of_the_papers));
     points
 }
 
 /// In the machine, with counted instructions.
 fn count(prepared: &Prepared, options: &Bench, save: Save<'_>) -> Outcome<Vec<Row>> {
-    let asked: Vec<u32> = options.connections.into_iter().collect();
     let (counts, matrices, requests): (&[u32], &[u32], u32) = if options.quick {
         (&[1, 64], &[1], 1500)
     } else {
@@ -123,7 +121,7 @@ fn count(prepared: &Prepared, options: &Bench, save: Save<'_>) -> Outcome<Vec<Ro
     };
     let mut rows = Vec::new();
     for matrix in chosen(matrices, &options.matrix) {
-        for connections in chosen(counts, &asked) {
+        for connections in chosen(counts, &options.connections) {
             for model in models(options) {
                 let each = (requests / connections).max(if options.quick { 10 } else { 20 });
                 let mut paces = vec![guest::Pace::Counted(each)];

@@ -1,6 +1,6 @@
 //! The experiments of Wang's paper: `ring` and `pipe`, with coroutines and threads on COPS
-//! (`/bin/measure papers`), and with the threads of Linux (`user/linux/papers.c`) in the same
-//! emulator.
+//! (`/bin/measure papers`), and with threads of Linux (`user/linux/papers.c`) and tasks of tokio on
+//! Linux (`user/linux/peers`) in the same emulator.
 //!
 //! Each row is a process of its own, measured from within and, as `process_..`, from outside. By
 //! the wall clock, it is the median of several processes.
@@ -14,7 +14,7 @@ use super::cpio::{Entry, archive};
 use super::linux;
 use super::table::Table;
 use super::words::{Line, listen_to_success};
-use crate::build::linux::compile;
+use crate::build::linux::{compile, package};
 use crate::cli::{Bench, Machine};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
@@ -49,6 +49,8 @@ const STEPS: u64 = 20;
 const QUICK: [u64; 5] = [1, 2, 10, 200, 1000];
 /// All tasks together have at least so many turns in the steady mode.
 const TURNS: u64 = 2000;
+/// The models of Linux: threads that sleep, tasks of tokio.
+const ON_LINUX: [&str; 2] = ["thread", "task"];
 /// Processes of each row by the wall clock.
 const REPEATS: u32 = 5;
 /// Time limit of a boot; not a criterion.
@@ -95,15 +97,15 @@ pub fn measure(
         }
     }
     step.done();
-    let kernel = match linux(workspace) {
-        Ok(kernel) => Some(kernel),
+    let linux = match Linux::prepare(workspace) {
+        Ok(linux) => Some(linux),
         Err(error) => {
             eprintln!("cops: only COPS is measured, because Linux cannot be prepared:\n{error}");
             None
         }
     };
-    if let Some(kernel) = &kernel {
-        let samples = on_linux(workspace, prepared, options, machine, experiment, kernel)?;
+    if let Some(linux) = &linux {
+        let samples = on_linux(prepared, options, machine, experiment, linux)?;
         rows.extend(summarise(&samples, "linux", options.icount));
         keep(workspace, experiment, &rows)?;
     }
@@ -113,7 +115,7 @@ pub fn measure(
             println!("coroutines take no fewer instructions than threads: {lost}");
         }
     }
-    Ok(Measured { rows, linux: kernel.map(|kernel| kernel.version) })
+    Ok(Measured { rows, linux: linux.map(|linux| linux.kernel.version) })
 }
 
 fn counts(is_quick: bool) -> Vec<u64> {
@@ -172,42 +174,50 @@ fn on_cops(
     Ok(samples)
 }
 
-/// The kernel of Linux, and what its program is built with.
-fn linux(workspace: &Workspace) -> Outcome<LinuxKernel> {
-    packages::ensure(&[packages::LINUX_GCC], Progress::Lines)?;
-    linux_kernel::ensure(workspace, Progress::Lines)
+/// The kernel of Linux, and the programs for it.
+struct Linux {
+    kernel: LinuxKernel,
+    /// Process 1, with the threads.
+    papers: Vec<u8>,
+    /// Tokio.
+    tasks: Vec<u8>,
+}
+
+impl Linux {
+    fn prepare(workspace: &Workspace) -> Outcome<Self> {
+        packages::ensure(&[packages::LINUX_GCC], Progress::Lines)?;
+        let kernel = linux_kernel::ensure(workspace, Progress::Lines)?;
+        let folder = workspace.target.join("linux-papers");
+        std::fs::create_dir_all(&folder).because(|| format!("cannot make {}", folder.display()))?;
+        let mut step = Step::begin(Progress::Lines, "programs for Linux");
+        compile(workspace, "papers", &folder, &mut step)?;
+        package(workspace, "peers", &["tasks"], &folder, &mut step)?;
+        step.done();
+        let read = |name: &str| {
+            std::fs::read(folder.join(name)).because(|| format!("cannot read the program {name}"))
+        };
+        Ok(Self { kernel, papers: read("papers")?, tasks: read("tasks")? })
+    }
 }
 
 fn on_linux(
-    workspace: &Workspace,
     prepared: &Prepared,
     options: &Bench,
     machine: &Machine,
     experiment: &Experiment,
-    kernel: &LinuxKernel,
+    linux: &Linux,
 ) -> Outcome<Vec<Sample>> {
-    let name = format!("{} on Linux {}", experiment.name, kernel.version);
+    let name = format!("{} on Linux {}", experiment.name, linux.kernel.version);
     let mut step = Step::begin(Progress::Lines, name);
-    let folder = workspace.target.join("linux-papers");
-    std::fs::create_dir_all(&folder).because(|| format!("cannot make {}", folder.display()))?;
-    compile(workspace, "papers", &folder, &mut step)?;
-    let program = folder.join("papers");
-    let program =
-        std::fs::read(&program).because(|| format!("cannot read {}", program.display()))?;
-    let mut plan = String::new();
-    for bytes in experiment.bytes {
-        for count in counts(options.quick) {
-            for (mode, _) in combinations(experiment).iter().filter(|(_, model)| *model == "thread")
-            {
-                let line = format!("{} {mode} thread {count} {bytes} {TURNS}\n", experiment.name);
-                plan += &line.repeat(repeats(options) as usize);
-            }
-        }
-    }
+    let plan = plan(experiment, &counts(options.quick), repeats(options));
     let plan =
         Entry { name: "plan", mode: 0o100_644, contents: plan.as_bytes(), ..Entry::default() };
-    let initramfs =
-        archive(&[&linux::console()[..], &[linux::program("init", &program), plan]].concat());
+    let programs = [
+        self::linux::program("init", &linux.papers),
+        self::linux::program("tasks", &linux.tasks),
+        plan,
+    ];
+    let initramfs = archive(&[&self::linux::console()[..], &programs].concat());
     let more: &[&str] = if options.icount {
         let clock = "base=2026-01-01T00:00:00,clock=vm";
         &["-icount", "shift=0,sleep=off", "-seed", "1", "-rtc", clock]
@@ -215,10 +225,28 @@ fn on_linux(
         &[]
     };
     let more: Vec<String> = more.iter().map(ToString::to_string).collect();
-    let machine = linux::Machine { harts: 1, memory: &machine.mem };
-    let lines = linux::run(prepared, kernel, &machine, &more, &initramfs, LIMIT, &mut step)?;
+    let machine = self::linux::Machine { harts: 1, memory: &machine.mem };
+    let lines =
+        self::linux::run(prepared, &linux.kernel, &machine, &more, &initramfs, LIMIT, &mut step)?;
     step.done();
     samples(&lines, experiment)
+}
+
+/// What Linux does: a line for each process.
+fn plan(experiment: &Experiment, counts: &[u64], repeats: u32) -> String {
+    let mut plan = String::new();
+    for bytes in experiment.bytes {
+        for count in counts {
+            for mode in ["literal", "steady"] {
+                for model in ON_LINUX {
+                    let name = experiment.name;
+                    let line = format!("{name} {mode} {model} {count} {bytes} {TURNS}\n");
+                    plan += &line.repeat(repeats as usize);
+                }
+            }
+        }
+    }
+    plan
 }
 
 /// The samples in the lines: each process says something, and then its parent.
@@ -355,7 +383,15 @@ fn print(rows: &Rows, experiment: &Experiment, counts: &[u64], is_counted: bool)
             println!("\n{}, {bytes} bytes, {mode}: {unit}{rounds}", experiment.name);
             let mut table = Table::new(
                 0,
-                &["n", "coroutine", "thread", experiment.literal_thread, "Linux thread", "ratio"],
+                &[
+                    "n",
+                    "coroutine",
+                    "thread",
+                    experiment.literal_thread,
+                    "Linux thread",
+                    "Linux tokio",
+                    "ratio",
+                ],
             );
             for &count in counts {
                 let find = |system: &str, model: &str| {
@@ -380,6 +416,7 @@ fn print(rows: &Rows, experiment: &Experiment, counts: &[u64], is_counted: bool)
                     shown(thread),
                     shown(find("cops", experiment.literal_thread)),
                     shown(find("linux", "thread")),
+                    shown(find("linux", "task")),
                     ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
                 ]);
             }
@@ -438,6 +475,18 @@ mod tests {
             let text = [&all[..missing], &all[missing + 1..]].concat().join("\n");
             assert!(samples(&lines(&text), &RING).is_err(), "{missing}");
         }
+    }
+
+    #[test]
+    fn linux_has_threads_and_tasks() {
+        let plan = plan(&RING, &[2], 3);
+        let lines: Vec<&str> = plan.lines().collect();
+        assert_eq!(lines.len(), 12);
+        assert_eq!(
+            (lines[0], lines[3]),
+            ("ring literal thread 2 0 2000", "ring literal task 2 0 2000")
+        );
+        assert!(lines[11].starts_with("ring steady task"));
     }
 
     #[test]
