@@ -24,8 +24,9 @@ use super::timer;
 use crate::arch;
 use crate::drivers::virtio_net::Returned;
 
-/// The time after which the receiver looks by itself, while user mode runs.
-const LATEST_MICROSECONDS: u64 = 500;
+/// The time after which the receiver looks by itself, while user mode runs: as long as the shortest
+/// slice.
+const LATEST_MICROSECONDS: u64 = 1000;
 
 /// The receiver that waits; 0 if none does.
 static WAITER: AtomicU64 = AtomicU64::new(0);
@@ -58,8 +59,7 @@ pub async fn next(received: u16) {
             // next look.
             RECEIVED.store(received, Relaxed);
             WAITER.store(me.raw(), Release);
-            let latest_ticks = timer::ticks_from_microseconds(LATEST_MICROSECONDS);
-            timer::interrupt_by(arch::now_ticks().saturating_add(latest_ticks));
+            timer::interrupt_by(latest_look(arch::now_ticks()));
             return Poll::Pending;
         }
         // Whatever the reason of this wake: the receiver looks.
@@ -69,13 +69,24 @@ pub async fn next(received: u16) {
     .await;
 }
 
+/// When the receiver that begins to wait at `now_ticks` looks by itself.
+fn latest_look(now_ticks: u64) -> u64 {
+    now_ticks.saturating_add(timer::ticks_from_microseconds(LATEST_MICROSECONDS))
+}
+
+/// The timer interrupt: wakes the receiver if it waits here. Returns when it is to be woken again,
+/// or `u64::MAX`: it will most likely wait again, and the clock is armed once for both.
+pub fn on_timer(now_ticks: u64) -> u64 {
+    if wake_receiver() { latest_look(now_ticks) } else { u64::MAX }
+}
+
 /// Whether the receiver waits here.
 #[inline]
 pub fn are_awaited() -> bool {
     WAITER.load(Relaxed) != 0
 }
 
-/// Wakes the receiver if it waits here. Returns whether it did. Interrupt handlers may call this.
+/// Wakes the receiver if it waits here. Returns whether it did.
 #[inline]
 pub fn wake_receiver() -> bool {
     are_awaited() && wake()

@@ -28,7 +28,7 @@ use crate::drivers::virtio_net::Notifier;
 const OWED_MICROSECONDS: u64 = 100;
 
 /// For how long it is owed at most.
-const LATEST_MICROSECONDS: u64 = 500;
+const LATEST_MICROSECONDS: u64 = 1000;
 
 static NOTIFIER: Once<Notifier> = Once::new();
 

@@ -246,14 +246,20 @@ pub fn end_slice() {
 /// Each slice ends later than the one before it, so nearly every deadline is a later one. To arm
 /// the clock is expensive in QEMU: it takes the emulator's global lock and wakes its main loop.
 fn arm() {
-    let hart = arch::hart_index();
-    let mut deadline = SLICE_END_TICKS[hart].load(Relaxed);
-    if TIMEKEEPER.load(Relaxed) == hart {
-        deadline = deadline.min(EARLIEST_TICKS.load(Relaxed));
-    }
     // An interrupt in between only makes this hart arm its clock twice: the handler looks at the
     // same two deadlines, which are stored before this function is called.
-    interrupt_by(deadline);
+    interrupt_by(next_event());
+}
+
+/// When this hart's slice ends or, if it keeps the time, the earliest deadline is due.
+fn next_event() -> u64 {
+    let hart = arch::hart_index();
+    let slice_end = SLICE_END_TICKS[hart].load(Relaxed);
+    if TIMEKEEPER.load(Relaxed) == hart {
+        slice_end.min(EARLIEST_TICKS.load(Relaxed))
+    } else {
+        slice_end
+    }
 }
 
 /// Interrupts this hart at `deadline_ticks`, or sooner if its clock is armed for that.
@@ -286,8 +292,7 @@ pub fn on_interrupt() {
         }
     }
     doorbell::settle();
-    arrivals::wake_receiver();
-    arm();
+    interrupt_by(next_event().min(arrivals::on_timer(now)));
 }
 
 /// The service coroutine: wakes what is due and arms the clock for the rest.
