@@ -2,9 +2,9 @@
 //!
 //! The driver has two halves that share only registers, so two coroutines can use them on two
 //! harts. The receiver keeps all its buffers with the device and lends each frame to the driver in
-//! place. The transmitter copies a frame into one of its own buffers and publishes it with its batch
-//! ([`Transmitter::flush`]); its user notifies the device. It reclaims sent buffers when it needs
-//! them, without an interrupt, unless the queue is full.
+//! place. The transmitter copies a frame into one of its own buffers and publishes it with its
+//! batch ([`Transmitter::flush`]); its user notifies the device. It reclaims sent buffers when it
+//! needs them, without an interrupt, unless the queue is full.
 //!
 //! On an interrupt, the driver must call [`Receiver::acknowledge`], then [`Receiver::receive`]
 //! until there are no more frames and [`Receiver::enable_interrupts`] says so, too, and then
