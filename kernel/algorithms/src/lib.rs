@@ -19,6 +19,7 @@ pub mod deadlines;
 pub mod device_tree;
 pub mod dirent;
 pub mod dirty_room;
+pub mod event_index;
 pub mod expirations;
 pub mod file_locks;
 pub mod fixed_list;

@@ -86,13 +86,13 @@ impl Line {
     }
 }
 
-/// The interrupt handler: claims all sources that interrupt this hart.
+/// The interrupt handler: claims a source that interrupts this hart. If another one does so, too,
+/// the hart is interrupted again: that is rare, and asking costs an access to the controller.
 pub fn on_external() {
-    while let Some(source) = controller::claim() {
-        let Some(state) = SOURCES.get(source) else { continue };
-        state.claimed_by.store(arch::hart_index() + 1, Ordering::SeqCst);
-        if let Some(waiter) = CoroutineId::from_raw(state.waiter.load(Ordering::SeqCst)) {
-            cops_executor::wake_up(waiter);
-        }
+    let Some(source) = controller::claim() else { return };
+    let Some(state) = SOURCES.get(source) else { return };
+    state.claimed_by.store(arch::hart_index() + 1, Ordering::SeqCst);
+    if let Some(waiter) = CoroutineId::from_raw(state.waiter.load(Ordering::SeqCst)) {
+        cops_executor::wake_up(waiter);
     }
 }

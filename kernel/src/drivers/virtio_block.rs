@@ -117,7 +117,7 @@ impl VirtioBlock {
     /// Opens the first disk in the device tree that works and has an interrupt. To be called once.
     pub fn probe() -> Option<Found> {
         virtio_mmio::devices(DeviceType::Block).find_map(
-            |Device { transport, address, interrupt }| {
+            |Device { transport, address, interrupt, .. }| {
                 let line = Line::new(interrupt?);
                 let opened = Self::open(transport).and_then(|device| {
                     let memory = request_memory().ok_or(Error::DmaError)?;

@@ -10,9 +10,44 @@ use crate::machine::layout;
 /// Offset of the register that tells the type of the device, 0 if there is none.
 const TYPE_REGISTER: usize = 8;
 
+/// Offsets of the registers that a driver writes while it works.
+const NOTIFY_REGISTER: usize = 0x50;
+const ACKNOWLEDGE_REGISTER: usize = 0x64;
+
+/// The two registers that a driver writes while it works, at any time and on any hart. The
+/// transport of the virtio crate needs a lock for that, and reads the reason of an interrupt first:
+/// in QEMU each access takes the emulator's global lock.
+#[derive(Clone, Copy)]
+pub struct Doorbell {
+    registers: usize,
+}
+
+impl Doorbell {
+    /// Notifies the device: there are new buffers in queue `index`.
+    pub fn notify(self, index: u16) {
+        self.write(NOTIFY_REGISTER, u32::from(index));
+    }
+
+    /// Withdraws the device's interrupt request, whatever its reason.
+    pub fn acknowledge_interrupt(self) {
+        const BUFFERS_USED: u32 = 1;
+        const CONFIGURATION_CHANGED: u32 = 2;
+        self.write(ACKNOWLEDGE_REGISTER, BUFFERS_USED | CONFIGURATION_CHANGED);
+    }
+
+    fn write(self, offset: usize, value: u32) {
+        let register = self.registers.wrapping_add(offset) as *mut u32;
+        // SAFETY: only `devices` makes a doorbell, for a virtio region of the device tree, which
+        // stays mapped. `offset` is that of a register of 32 bits, and neither register changes
+        // anything in memory by itself.
+        unsafe { register.write_volatile(value) };
+    }
+}
+
 /// A device that has been found.
 pub struct Device {
     pub transport: MmioTransport<'static>,
+    pub doorbell: Doorbell,
     /// Physical address of its registers, for messages.
     pub address: usize,
     /// The number of its interrupt line, if the device tree names one.
@@ -39,6 +74,7 @@ pub fn devices(kind: DeviceType) -> impl Iterator<Item = Device> {
         let transport = transport
             .inspect_err(|error| log::error!("virtio device at {address:#x}: {error}"))
             .ok()?;
-        Some(Device { transport, address, interrupt: place.interrupt })
+        let doorbell = Doorbell { registers: registers as usize };
+        Some(Device { transport, doorbell, address, interrupt: place.interrupt })
     })
 }

@@ -1,21 +1,20 @@
 //! The network card: virtio-net over MMIO, legacy or modern.
 //!
-//! The driver has two halves that share only the notification register, so two coroutines can use
-//! them on two harts. The receiver keeps all its buffers with the device and lends each frame to
-//! the driver in place. The transmitter copies a frame into one of its own buffers and notifies the
-//! device once per batch ([`Transmitter::flush`]). It reclaims sent buffers when it needs them,
-//! without an interrupt, unless the queue is full.
+//! The driver has two halves that share only registers, so two coroutines can use them on two
+//! harts. The receiver keeps all its buffers with the device and lends each frame to the driver in
+//! place. The transmitter copies a frame into one of its own buffers and publishes it with its
+//! batch ([`Transmitter::flush`]); its user notifies the device. It reclaims sent buffers when it
+//! needs them, without an interrupt, unless the queue is full.
 //!
 //! On an interrupt, the driver must call [`Receiver::acknowledge`], then [`Receiver::receive`]
-//! until there are no more frames, and then complete the line.
+//! until there are no more frames and [`Receiver::enable_interrupts`] says so, too, and then
+//! complete the line.
 
 use super::interrupt::Line;
 use super::virtio_memory::Buffers;
-use super::virtio_mmio::{self, Device};
-use super::virtio_queue::{FixedQueue, QUEUE_SIZE};
-use alloc::sync::Arc;
-use cops_fallible::try_arc;
-use spin::Mutex;
+use super::virtio_mmio::{self, Device, Doorbell};
+pub use super::virtio_queue::Returned;
+use super::virtio_queue::{EVENT_INDEX, FixedQueue, QUEUE_SIZE};
 use virtio_drivers::Error;
 use virtio_drivers::transport::mmio::MmioTransport;
 use virtio_drivers::transport::{DeviceType, Transport};
@@ -41,6 +40,8 @@ bitflags::bitflags! {
         const MAC = 1 << 5;
         /// Header and frame may share a descriptor; implied by `VERSION_1`.
         const ANY_LAYOUT = 1 << 27;
+        /// One notification and one interrupt for a burst.
+        const EVENT_INDEX = EVENT_INDEX;
         /// A modern device.
         const VERSION_1 = 1 << 32;
     }
@@ -50,20 +51,30 @@ bitflags::bitflags! {
 pub struct VirtioNet {
     pub receiver: Receiver,
     pub transmitter: Transmitter,
+    pub notifier: Notifier,
     hardware_address: [u8; 6],
     interrupt: Option<usize>,
 }
 
-/// The device's registers, for notifications and interrupts. The lock is held for one register
-/// access.
-type SharedTransport = Arc<Mutex<MmioTransport<'static>>>;
+/// Tells the card that frames to be sent have been published.
+#[derive(Clone, Copy)]
+pub struct Notifier {
+    doorbell: Doorbell,
+}
+
+impl Notifier {
+    /// Notifies the card. Any hart may do so at any time, and so may interrupt handlers.
+    pub fn notify(self) {
+        self.doorbell.notify(TRANSMIT_QUEUE);
+    }
+}
 
 impl VirtioNet {
     /// Opens the first network card in the device tree that works.
     pub fn probe() -> Option<Self> {
         virtio_mmio::devices(DeviceType::Network).find_map(|found| {
-            let Device { transport, address, interrupt } = found;
-            Self::open(transport, interrupt)
+            let Device { transport, doorbell, address, interrupt } = found;
+            Self::open(transport, doorbell, interrupt)
                 .inspect_err(|error| log::error!("network card at {address:#x}: {error}"))
                 .ok()
         })
@@ -71,6 +82,7 @@ impl VirtioNet {
 
     fn open(
         mut transport: MmioTransport<'static>,
+        doorbell: Doorbell,
         interrupt: Option<usize>,
     ) -> Result<Self, Error> {
         let features = transport.begin_init(Features::all());
@@ -78,15 +90,19 @@ impl VirtioNet {
             transport.read_consistent(|| transport.read_config_space::<[u8; 6]>(0))?;
         let buffers = || Buffers::allocate(QUEUE_SIZE, BUFFER_BYTES).ok_or(Error::DmaError);
         let (received, sent) = (buffers()?, buffers()?);
-        let receive_queue = FixedQueue::new(&mut transport, RECEIVE_QUEUE, &received, true)?;
-        let transmit_queue = FixedQueue::new(&mut transport, TRANSMIT_QUEUE, &sent, false)?;
+        let event_index = features.contains(Features::EVENT_INDEX);
+        let mut queue = |index, buffers, device_writes| {
+            FixedQueue::new(&mut transport, index, buffers, device_writes, event_index)
+        };
+        let receive_queue = queue(RECEIVE_QUEUE, &received, true)?;
+        let transmit_queue = queue(TRANSMIT_QUEUE, &sent, false)?;
         transport.finish_init();
         let header_bytes =
             if features.contains(Features::VERSION_1) { HEADER_BYTES } else { HEADER_BYTES_LEGACY };
-        let transport = try_arc(Mutex::new(transport)).map_err(|_| Error::DmaError)?;
-        let receiver = Receiver::new(transport.clone(), receive_queue, received, header_bytes);
-        let transmitter = Transmitter::new(transport, transmit_queue, sent, header_bytes);
-        Ok(Self { receiver, transmitter, hardware_address, interrupt })
+        let receiver = Receiver::new(transport, doorbell, receive_queue, received, header_bytes);
+        let notifier = Notifier { doorbell };
+        let transmitter = Transmitter::new(notifier, transmit_queue, sent, header_bytes);
+        Ok(Self { receiver, transmitter, notifier, hardware_address, interrupt })
     }
 
     /// The card's MAC address.
@@ -103,7 +119,9 @@ impl VirtioNet {
 
 /// The receiving half.
 pub struct Receiver {
-    transport: SharedTransport,
+    /// Not used any more; the device is reset when it is dropped.
+    _transport: MmioTransport<'static>,
+    doorbell: Doorbell,
     queue: FixedQueue,
     buffers: Buffers,
     header_bytes: usize,
@@ -111,7 +129,8 @@ pub struct Receiver {
 
 impl Receiver {
     fn new(
-        transport: SharedTransport,
+        transport: MmioTransport<'static>,
+        doorbell: Doorbell,
         mut queue: FixedQueue,
         buffers: Buffers,
         header_bytes: usize,
@@ -119,7 +138,7 @@ impl Receiver {
         for number in 0..QUEUE_SIZE as u16 {
             queue.offer(number);
         }
-        let mut receiver = Self { transport, queue, buffers, header_bytes };
+        let mut receiver = Self { _transport: transport, doorbell, queue, buffers, header_bytes };
         receiver.publish();
         receiver
     }
@@ -127,22 +146,16 @@ impl Receiver {
     /// Withdraws the card's interrupt request, so that its next request is a new one. Must be
     /// called before [`Receiver::receive`].
     pub fn acknowledge(&mut self) {
-        self.transport.lock().ack_interrupt();
+        self.doorbell.acknowledge_interrupt();
     }
 
     /// Passes at most `limit` received frames to `take`, and returns how many. Fewer than `limit`
-    /// means that there are no more, and that the next frame interrupts.
+    /// means that there are no more. Frames do not interrupt from now on.
     pub fn receive(&mut self, limit: usize, mut take: impl FnMut(&mut [u8])) -> usize {
         let mut count = 0;
         self.queue.disable_interrupts();
         while count < limit {
-            let Some((number, written)) = self.queue.take() else {
-                if self.queue.enable_interrupts() {
-                    self.queue.disable_interrupts();
-                    continue;
-                }
-                break;
-            };
+            let Some((number, written)) = self.queue.take() else { break };
             // SAFETY: the used ring says that the device has returned this buffer, and it is
             // offered again only below.
             let buffer = unsafe { self.buffers.get(usize::from(number)) };
@@ -159,10 +172,26 @@ impl Receiver {
         count
     }
 
+    /// The next frame interrupts. Returns whether one has come meanwhile: it does not.
+    #[must_use]
+    pub fn enable_interrupts(&mut self) -> bool {
+        self.queue.enable_interrupts()
+    }
+
+    /// For looking whether a frame has come: if the count is not [`Self::received`].
+    pub fn arrived(&self) -> Returned {
+        self.queue.returned()
+    }
+
+    /// The number of frames that were ever received, modulo 2^16.
+    pub fn received(&self) -> u16 {
+        self.queue.taken()
+    }
+
     /// Gives the offered buffers to the device.
     fn publish(&mut self) {
         if self.queue.publish() {
-            self.transport.lock().notify(RECEIVE_QUEUE);
+            self.doorbell.notify(RECEIVE_QUEUE);
         }
     }
 }
@@ -173,33 +202,33 @@ pub struct Full;
 
 /// The transmitting half.
 pub struct Transmitter {
-    transport: SharedTransport,
+    notifier: Notifier,
     queue: FixedQueue,
     buffers: Buffers,
     /// The buffers that are not with the device: the first `free_count` elements.
     free: [u16; QUEUE_SIZE],
     free_count: usize,
     header_bytes: usize,
-    /// Frames were added of which the device has not been notified.
-    unannounced: bool,
+    /// Frames were added that the device cannot see yet.
+    unpublished: bool,
 }
 
 impl Transmitter {
     fn new(
-        transport: SharedTransport,
+        notifier: Notifier,
         mut queue: FixedQueue,
         buffers: Buffers,
         header_bytes: usize,
     ) -> Self {
         queue.disable_interrupts();
         Self {
-            transport,
+            notifier,
             queue,
             buffers,
             free: core::array::from_fn(|index| index as u16),
             free_count: QUEUE_SIZE,
             header_bytes,
-            unannounced: false,
+            unpublished: false,
         }
     }
 
@@ -212,7 +241,9 @@ impl Transmitter {
     fn make_room(&mut self) -> bool {
         self.reclaim();
         if self.free_count == 0 {
-            self.flush();
+            let _ = self.flush();
+            // Also if a notification is still owed, which nothing but this wait would hurry.
+            self.notifier.notify();
             // Frames that were sent between the check and the request do not interrupt.
             if !self.queue.enable_interrupts() {
                 return false;
@@ -239,15 +270,15 @@ impl Transmitter {
         fill(&mut buffer[self.header_bytes..self.header_bytes + length]);
         self.free_count -= 1;
         self.queue.offer_bytes(number, self.header_bytes + length);
-        self.unannounced = true;
+        self.unpublished = true;
         Ok(())
     }
 
-    /// Gives the device the frames added since the last time.
-    pub fn flush(&mut self) {
-        if core::mem::take(&mut self.unannounced) && self.queue.publish() {
-            self.transport.lock().notify(TRANSMIT_QUEUE);
-        }
+    /// Publishes the frames added since the last time. Returns whether the device wants to be
+    /// notified: until then it may not look at them, nor at those published later.
+    #[must_use]
+    pub fn flush(&mut self) -> bool {
+        core::mem::take(&mut self.unpublished) && self.queue.publish()
     }
 
     /// Reclaims the buffers of frames that the device has sent.

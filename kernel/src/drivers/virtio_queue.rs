@@ -9,6 +9,7 @@
 //! is masked: a faulty device can mix up frames, and nothing else.
 
 use super::virtio_memory::{Buffers, DirectMemory};
+use cops_algorithms::event_index;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use virtio_drivers::transport::Transport;
 use virtio_drivers::{BufferDirection, Error, Hal, PAGE_SIZE};
@@ -19,8 +20,12 @@ const MASK: u16 = QUEUE_SIZE as u16 - 1;
 
 /// Flag of a descriptor: the device writes.
 const DEVICE_WRITES: u16 = 2;
-/// Flag of a ring: its reader wants no notification.
+/// Flag of a ring: its reader wants no notification. Without [`EVENT_INDEX`].
 const NO_NOTIFICATION: u16 = 1;
+
+/// The feature of a device that each side says which buffer it wants to be notified of (virtio 1.2,
+/// section 2.7.10).
+pub const EVENT_INDEX: u64 = 1 << 29;
 
 /// A buffer (virtio 1.2, section 2.7.5).
 #[repr(C)]
@@ -37,6 +42,8 @@ struct AvailableRing {
     flags: AtomicU16,
     index: AtomicU16,
     ring: [AtomicU16; QUEUE_SIZE],
+    /// With event indices: the device interrupts when it returns the buffer with this index.
+    used_event: AtomicU16,
 }
 
 #[repr(C)]
@@ -51,6 +58,8 @@ struct UsedRing {
     flags: AtomicU16,
     index: AtomicU16,
     ring: [UsedElement; QUEUE_SIZE],
+    /// With event indices: the device wants to be notified of the buffer with this index.
+    available_event: AtomicU16,
 }
 
 /// The memory that is shared with the device. All zero at first.
@@ -65,12 +74,30 @@ const _: () = assert!(size_of::<Descriptor>() == 16 && size_of::<UsedElement>() 
 const _: () = assert!(core::mem::offset_of!(Rings, available) == 16 * QUEUE_SIZE);
 const _: () = assert!(core::mem::offset_of!(Rings, used).is_multiple_of(PAGE_SIZE));
 
+/// How many buffers a device has returned, for a look at any time and on any hart.
+#[derive(Clone, Copy)]
+pub struct Returned {
+    rings: &'static Rings,
+}
+
+impl Returned {
+    /// The number of buffers that were ever returned, modulo 2^16.
+    #[inline]
+    pub fn count(self) -> u16 {
+        self.rings.used.index.load(Ordering::Relaxed)
+    }
+}
+
 /// A queue and its place in both rings.
 pub struct FixedQueue {
     rings: &'static Rings,
     /// Number of buffers offered, and number taken back, both modulo 2^16.
     offered: u16,
     taken: u16,
+    /// The value of `offered` at the last [`Self::publish`].
+    published: u16,
+    /// The feature [`EVENT_INDEX`] was negotiated.
+    event_index: bool,
 }
 
 impl FixedQueue {
@@ -83,6 +110,7 @@ impl FixedQueue {
         index: u16,
         buffers: &Buffers,
         device_writes: bool,
+        event_index: bool,
     ) -> Result<Self, Error> {
         if transport.queue_used(index) {
             return Err(Error::AlreadyUsed);
@@ -112,7 +140,7 @@ impl FixedQueue {
             at(core::mem::offset_of!(Rings, available)),
             at(core::mem::offset_of!(Rings, used)),
         );
-        Ok(Self { rings, offered: 0, taken: 0 })
+        Ok(Self { rings, offered: 0, taken: 0, published: 0, event_index })
     }
 
     /// Offers the first `length` bytes of a buffer of which the device reads.
@@ -135,10 +163,17 @@ impl FixedQueue {
     pub fn publish(&mut self) -> bool {
         // The device reads the index first: it sees what was written before.
         self.rings.available.index.store(self.offered, Ordering::Release);
+        let before = core::mem::replace(&mut self.published, self.offered);
         // The device publishes that it wants notifications, and then looks at the index: one of the
         // two sees the other's store.
         fence(Ordering::SeqCst);
-        self.rings.used.flags.load(Ordering::Relaxed) & NO_NOTIFICATION == 0
+        let used = &self.rings.used;
+        if self.event_index {
+            let event = used.available_event.load(Ordering::Relaxed);
+            event_index::is_passed(event, before, self.offered)
+        } else {
+            used.flags.load(Ordering::Relaxed) & NO_NOTIFICATION == 0
+        }
     }
 
     /// Takes back a buffer: its number, and the number of bytes that the device has written.
@@ -157,16 +192,39 @@ impl FixedQueue {
         self.rings.used.index.load(Ordering::Acquire) != self.taken
     }
 
-    /// Asks the device not to interrupt when it returns a buffer. It may still do so.
-    pub fn disable_interrupts(&mut self) {
-        self.rings.available.flags.store(NO_NOTIFICATION, Ordering::Relaxed);
+    /// For looking whether there is a buffer to take back: if the count is not [`Self::taken`].
+    pub fn returned(&self) -> Returned {
+        Returned { rings: self.rings }
     }
 
-    /// Asks the device to interrupt when it returns a buffer. Returns whether it has done so
-    /// meanwhile: that does not interrupt.
+    /// The number of buffers that were ever taken back, modulo 2^16.
+    pub fn taken(&self) -> u16 {
+        self.taken
+    }
+
+    /// Asks the device not to interrupt when it returns a buffer. It may still do so.
+    pub fn disable_interrupts(&mut self) {
+        let available = &self.rings.available;
+        if self.event_index {
+            // The index that was passed last is the one that is passed again latest: after 65,536
+            // buffers.
+            available.used_event.store(self.taken.wrapping_sub(1), Ordering::Relaxed);
+        } else {
+            available.flags.store(NO_NOTIFICATION, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the device to interrupt when it returns a buffer: with event indices for the next one
+    /// only, otherwise for each one. Returns whether it has returned one meanwhile: that does not
+    /// interrupt.
     pub fn enable_interrupts(&mut self) -> bool {
-        self.rings.available.flags.store(0, Ordering::Relaxed);
-        // The device publishes a buffer, and then looks at the flags: one of the two sees the
+        let available = &self.rings.available;
+        if self.event_index {
+            available.used_event.store(self.taken, Ordering::Relaxed);
+        } else {
+            available.flags.store(0, Ordering::Relaxed);
+        }
+        // The device publishes a buffer, and then looks at the request: one of the two sees the
         // other's store.
         fence(Ordering::SeqCst);
         self.has_used()

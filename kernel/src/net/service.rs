@@ -1,8 +1,8 @@
 //! The coroutines that drive the network: one for received frames, one for the stack's timers.
 //!
 //! Interrupts arrive through the device's line, which is disabled from the interrupt until the
-//! device has no more frames. So under load the service polls, and there are no further interrupts.
-//! It works in bounded portions and yields between them.
+//! device has no more frames. While all harts are busy, it stays disabled, and frames are looked
+//! for (`sched::arrivals`). The service works in bounded portions and yields between them.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -24,11 +24,14 @@ use crate::drivers::virtio_net::{Receiver, Transmitter, VirtioNet};
 use crate::log;
 use crate::machine::device_tree;
 use crate::mm::frames;
-use crate::sched::{self, timer};
+use crate::sched::{self, arrivals, doorbell, timer};
 
 /// Number of frames processed before the service yields to other coroutines of its priority: one
 /// frame and its consequences take up to 12,000 instructions.
 const FRAMES_PER_PORTION: usize = 4;
+
+/// After so many interrupts in a row without sleep, frames are looked for.
+const BUSY_INTERRUPTS: u32 = 4;
 
 static STACK: Once<Arc<Stack>> = Once::new();
 
@@ -53,7 +56,9 @@ impl FrameDevice for Card {
         self.transmitter.transmit(length, fill).map_err(|_| DeviceFull)
     }
     fn flush(&mut self) {
-        self.transmitter.flush();
+        if self.transmitter.flush() {
+            doorbell::owe();
+        }
     }
 }
 
@@ -131,6 +136,8 @@ type Receiving = Option<(Line, Box<Receiver>)>;
 fn find_card() -> (Transmitting, Receiving) {
     let Some(device) = VirtioNet::probe() else { return (None, None) };
     let (hardware_address, line) = (device.hardware_address(), device.line());
+    doorbell::install(device.notifier);
+    arrivals::install(device.receiver.arrived());
     let card = try_box(Card { hardware_address, transmitter: device.transmitter });
     match (card, try_box(device.receiver)) {
         (Ok(card), Ok(receiver)) => (Some(card), line.map(|line| (line, receiver))),
@@ -192,22 +199,45 @@ fn addressing(arguments: &str) -> EthernetAddressing {
 /// Passes received frames to the stack.
 async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Box<Receiver>) {
     line.enable();
+    // Interrupts since a hart has slept.
+    let (mut in_a_row, mut sleeps_before) = (0u32, 0);
     loop {
         line.next().await;
         receiver.acknowledge();
-        // The interrupt may also mean that there is room to transmit again.
-        stack.transmit_ready();
+        // If no hart has slept for some interrupts, frames wait for their turn anyway: until a hart
+        // would sleep, they are looked for.
+        let sleeps = arrivals::sleeps();
+        in_a_row = if sleeps == sleeps_before { in_a_row.saturating_add(1) } else { 0 };
+        sleeps_before = sleeps;
+        let are_looked_for = in_a_row >= BUSY_INTERRUPTS;
         loop {
-            let count = sched::burst(|| {
-                let mut batch = stack.receive_batch();
-                receiver.receive(FRAMES_PER_PORTION, |frame| batch.receive(frame))
-            });
-            if count < FRAMES_PER_PORTION {
+            // The wake may also mean that there is room to transmit again.
+            stack.transmit_ready();
+            let found_some = receive_all(stack, &mut receiver).await;
+            if found_some && are_looked_for {
+                arrivals::next(receiver.received()).await;
+            } else if !receiver.enable_interrupts() {
                 break;
             }
-            cops_executor::yield_now().await;
         }
         line.complete();
+    }
+}
+
+/// Passes frames to the stack, in portions, until there are no more. Returns whether there were
+/// some.
+async fn receive_all(stack: &Stack, receiver: &mut Receiver) -> bool {
+    let mut found_some = false;
+    loop {
+        let count = sched::burst(|| {
+            let mut batch = stack.receive_batch();
+            receiver.receive(FRAMES_PER_PORTION, |frame| batch.receive(frame))
+        });
+        found_some |= count > 0;
+        if count < FRAMES_PER_PORTION {
+            return found_some;
+        }
+        cops_executor::yield_now().await;
     }
 }
 

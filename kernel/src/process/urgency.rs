@@ -49,6 +49,12 @@ impl Process {
         self.ceiling.cap_all(levels)
     }
 
+    /// Whether something of this process waits that is as urgent as `priority`, or more.
+    pub(super) fn has_peers_of(&self, priority: Priority) -> bool {
+        Priority::most_urgent_in(self.waiting_levels())
+            .is_some_and(|waiting| !priority.is_more_urgent_than(waiting))
+    }
+
     /// The urgency of `cpu`: the most urgent of what it runs and what it could run, or the level of
     /// a thread. A hint that affects only the order.
     pub fn urgency(&self, cpu: &VirtualCpu) -> Priority {

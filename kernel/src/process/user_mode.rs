@@ -23,8 +23,8 @@ use crate::mm::FaultError;
 use crate::portions;
 use crate::sched::hart_time::Running;
 use crate::sched::{
-    Stopped, Switcher, executor, kernel_waiting, others_are_behind, publish_hart,
-    publish_hart_in_kernel, set_priority, timer,
+    Stopped, Switcher, arrivals, doorbell, executor, kernel_waiting, others_are_behind,
+    publish_hart, publish_hart_in_kernel, set_priority, timer,
 };
 use crate::trace::{self, Event};
 use crate::vdso;
@@ -140,6 +140,9 @@ pub fn run(
     on_hart.slice.pause(stopped_ticks);
     process.account.use_ticks(on_hart.running.end(&cpu.run_ticks));
     context.save_floating_point();
+    if stopped != Stopped::Paused {
+        doorbell::settle();
+    }
     // A wake may already have made it runnable; a hart that takes it waits for this lock.
     (stopped, stopped_ticks)
 }
@@ -296,6 +299,9 @@ fn reason_to_stop(
     if process.is_halted() && process.must_leave(cpu) {
         return Some(Stopped::Preempted);
     }
+    if arrivals::are_awaited() {
+        arrivals::look();
+    }
     let priority = process.refresh_priority(cpu);
     if on_hart.slice.is_over(arch::now_ticks()) {
         process.publish();
@@ -335,6 +341,9 @@ fn reason_to_stop(
     // Kept across pauses for something more urgent: an equal that has become ready in the meantime
     // runs next.
     on_hart.turn.take(arch::now_ticks);
+    if doorbell::is_owed() {
+        doorbell::settle_before_user_mode(process.has_peers_of(priority));
+    }
     None
 }
 

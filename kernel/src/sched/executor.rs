@@ -11,7 +11,7 @@ use cops_abi::inspect::portion;
 use cops_executor::image;
 use cops_executor::{CoroutineId, Executor, Hooks, WorkerState};
 
-use super::hart_time;
+use super::{arrivals, doorbell, hart_time};
 use crate::counters::INSTRUCTIONS_ASLEEP;
 use crate::trace::{self, Event};
 use crate::{arch, mm, portions, vdso};
@@ -66,6 +66,10 @@ pub fn run_hart() -> ! {
     loop {
         portions::point(portion::EXECUTOR, || 0);
         let _ = EXECUTOR.run_until_stalled(worker);
+        doorbell::settle();
+        if arrivals::wake_receiver() {
+            continue;
+        }
         // With interrupts off: otherwise a handler could wake a coroutine after `prepare_park` has
         // checked, and the hart would sleep all the same. Parking is refused if anything is ready.
         // A wake from another hart arrives as an interrupt, which ends the sleep even while it is
@@ -78,6 +82,7 @@ pub fn run_hart() -> ! {
             mm::release_dead();
             parked = EXECUTOR.prepare_park(worker);
             if parked {
+                arrivals::count_sleep();
                 trace::emit(move || Event::Sleep {});
             }
             !parked

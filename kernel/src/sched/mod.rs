@@ -6,13 +6,17 @@
 //!   virtual CPUs that it chooses from, by `urgency` and `share`; `peers` is about
 //!   coroutines of the kernel of the same level.
 //! - `timer` and `wait` are what coroutines wait on; `interrupt` is the effect of interrupts.
+//! - `doorbell` decides when the network card is notified of frames; `arrivals` looks for frames
+//!   while all harts are busy.
 //! - `burst` lets a service that wakes calls attempt them.
 //! - `watch` tells others of the events of a wait queue; `leftovers` frees what is large.
 //! - `hart_time` records how the harts spend their time.
 //! - `system_page` is the page that tells processes the state of the system.
 
 mod account;
+pub mod arrivals;
 mod burst;
+pub mod doorbell;
 mod entity;
 mod executor;
 pub mod hart_time;

@@ -22,7 +22,7 @@ use crate::arch;
 use crate::counters::COUNTERS;
 
 /// Why a virtual CPU has stopped for now.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
     /// Coroutines of the kernel are to run first; it keeps the hart.
     Paused,

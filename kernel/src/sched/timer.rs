@@ -21,6 +21,7 @@ use cops_fallible::OutOfMemory;
 use spin::{Mutex, MutexGuard};
 
 use super::service::{Service, set_priority};
+use super::{arrivals, doorbell};
 use crate::arch;
 
 /// Maximum time for which a hart runs one virtual CPU while another of the same priority is ready.
@@ -62,6 +63,10 @@ static TIMEKEEPER: AtomicUsize = AtomicUsize::new(0);
 static SERVICE: Service = Service::new();
 /// End of the current time slice on each hart, or `u64::MAX`.
 static SLICE_END_TICKS: [AtomicU64; arch::MAX_HARTS] =
+    [const { AtomicU64::new(u64::MAX) }; arch::MAX_HARTS];
+
+/// The deadline for which each hart's clock is armed, or `u64::MAX`. Only its hart uses it.
+static ARMED_TICKS: [AtomicU64; arch::MAX_HARTS] =
     [const { AtomicU64::new(u64::MAX) }; arch::MAX_HARTS];
 
 /// One registered deadline. Dropping it removes it from the queue, so that nothing is left of a
@@ -235,20 +240,43 @@ pub fn end_slice() {
     SLICE_END_TICKS[arch::hart_index()].store(u64::MAX, Relaxed);
 }
 
-/// Arms this hart's clock for its next event.
+/// Arms this hart's clock for its next event, or leaves it armed for an earlier moment: the
+/// interrupt then arms it again.
+///
+/// Each slice ends later than the one before it, so nearly every deadline is a later one. To arm
+/// the clock is expensive in QEMU: it takes the emulator's global lock and wakes its main loop.
 fn arm() {
+    // An interrupt in between only makes this hart arm its clock twice: the handler looks at the
+    // same two deadlines, which are stored before this function is called.
+    interrupt_by(next_event());
+}
+
+/// When this hart's slice ends or, if it keeps the time, the earliest deadline is due.
+fn next_event() -> u64 {
     let hart = arch::hart_index();
-    let mut deadline = SLICE_END_TICKS[hart].load(Relaxed);
+    let slice_end = SLICE_END_TICKS[hart].load(Relaxed);
     if TIMEKEEPER.load(Relaxed) == hart {
-        deadline = deadline.min(EARLIEST_TICKS.load(Relaxed));
+        slice_end.min(EARLIEST_TICKS.load(Relaxed))
+    } else {
+        slice_end
     }
-    arch::set_timer(deadline);
+}
+
+/// Interrupts this hart at `deadline_ticks`, or sooner if its clock is armed for that.
+pub fn interrupt_by(deadline_ticks: u64) {
+    let armed = &ARMED_TICKS[arch::hart_index()];
+    if deadline_ticks < armed.load(Relaxed) {
+        armed.store(deadline_ticks, Relaxed);
+        arch::set_timer(deadline_ticks);
+    }
 }
 
 /// The timer interrupt. Takes no lock.
 pub fn on_interrupt() {
     let now = arch::now_ticks();
     let hart = arch::hart_index();
+    // The trap handler has silenced the clock.
+    ARMED_TICKS[hart].store(u64::MAX, Relaxed);
     if SLICE_END_TICKS[hart].load(Relaxed) <= now {
         // The switching coroutine notices, because it compares its slice's end with the clock.
         SLICE_END_TICKS[hart].store(u64::MAX, Relaxed);
@@ -263,7 +291,8 @@ pub fn on_interrupt() {
             cops_executor::wake_up(service);
         }
     }
-    arm();
+    doorbell::settle();
+    interrupt_by(next_event().min(arrivals::on_timer(now)));
 }
 
 /// The service coroutine: wakes what is due and arms the clock for the rest.

@@ -76,11 +76,13 @@ pub fn initialise_this_hart() {
 /// Directs `source` at logical hart `hart`, which need not run yet.
 pub fn enable(source: usize, hart: usize) {
     let Some(context) = find_context(hart) else { return };
-    write(PRIORITY + 4 * source, 1);
     let mut routes = ROUTES.lock();
     let word = &mut routes[hart][source / 32];
     *word |= 1 << (source % 32);
     write(ENABLE + context * ENABLE_STRIDE + source / 32 * 4, *word);
+    // Last: QEMU's controller looks for pending sources when a priority is written, and not when
+    // one is enabled. The device may have interrupted already, and need not do so again.
+    write(PRIORITY + 4 * source, 1);
 }
 
 /// Claims the next source that interrupts this hart; `None` if there are no more. For the interrupt
