@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 25] = [
+pub const SOURCES: [Source; 26] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -141,6 +141,20 @@ pub const SOURCES: [Source; 25] = [
             "--icount",
             "--json",
             "docs/results/priority-classes-icount.json",
+        ]),
+        measures: PROGRAMS,
+    },
+    Source {
+        name: "priority-classes-fifo-icount",
+        make: Make::Cops(&[
+            "bench",
+            "priority",
+            "--icount",
+            "--quick",
+            "--scheduler",
+            "target/guest-image/cops-vdso-fifo.so",
+            "--json",
+            "docs/results/priority-classes-fifo-icount.json",
         ]),
         measures: PROGRAMS,
     },

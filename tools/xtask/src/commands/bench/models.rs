@@ -135,7 +135,8 @@ fn count(prepared: &Prepared, options: &Bench, save: Save<'_>) -> Outcome<Vec<Ro
                     });
                 }
                 for pace in paces {
-                    let point = guest::Point { model, connections, matrix, classes: 1, pace };
+                    let point =
+                        guest::Point { model, connections, matrix, classes: 1, vcpus: 1, pace };
                     for row in guest::measure_or_fail(prepared, &options.machine, &point)? {
                         println!("{}", line(&row));
                         rows.push(row);
