@@ -351,7 +351,7 @@ pub struct Bench {
     /// TCP connections [default: 64, or 400 for idle-memory]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: Option<u32>,
-    /// For models: these only [default: all]
+    /// For models and closed: these only [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub model: Vec<Model>,
     /// For models: matrices with this many rows only

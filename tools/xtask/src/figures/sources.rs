@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 26] = [
+pub const SOURCES: [Source; 27] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -102,6 +102,21 @@ pub const SOURCES: [Source; 26] = [
             "--icount",
             "--json",
             "docs/results/closed-icount.json",
+        ]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "closed-models-icount",
+        make: Make::Cops(&[
+            "bench",
+            "closed",
+            "--icount",
+            "--connections",
+            "256",
+            "--model",
+            "kcuc,kcut,kcut-retry,ktut,ktut-retry,ktuc",
+            "--json",
+            "docs/results/closed-models-icount.json",
         ]),
         measures: SYSTEM,
     },
