@@ -23,9 +23,8 @@ const SATURATING: [u32; 4] = [8, 64, 256, 1024];
 /// The papers' counts of connections, and their matrix.
 const OF_THE_PAPERS: ([u32; 8], u32) = ([1, 2, 4, 8, 16, 32, 64, 96], 15);
 const ROUNDS: u32 = 3;
-/// Connections of the thread models in counted runs: threads that poll take many minutes to open
-/// more, because each request waits for turns of all of them.
-const COUNTED_THREADS_MAX: u32 = 256;
+/// Connections of the other models in counted runs. With more, those that poll take many minutes.
+const COUNTED_OTHERS_MAX: u32 = 256;
 
 pub fn measure(
     workspace: &Workspace,
@@ -128,8 +127,7 @@ fn count(prepared: &Prepared, options: &Bench, save: Save<'_>) -> Outcome<Vec<Ro
     for matrix in chosen(matrices, &options.matrix) {
         for connections in chosen(counts, &asked) {
             for model in models(options) {
-                if connections > COUNTED_THREADS_MAX && !matches!(model, Model::Kcuc | Model::Ktuc)
-                {
+                if connections > COUNTED_OTHERS_MAX && model != Model::Kcuc {
                     continue;
                 }
                 let each = (requests / connections).max(if options.quick { 10 } else { 20 });
