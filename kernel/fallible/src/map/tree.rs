@@ -40,7 +40,8 @@ fn height<K, V>(link: &Link<K, V>) -> u8 {
     link.as_ref().map_or(0, |node| node.height)
 }
 
-/// Inserts `node`, with a key that is not in the tree. Returns whether the tree's height has changed.
+/// Inserts `node`, with a key that is not in the tree. Returns whether the tree's height has
+/// changed.
 pub(super) fn attach<K: Ord, V>(tree: &mut Link<K, V>, node: Box<Node<K, V>>) -> bool {
     let Some(top) = tree else {
         *tree = Some(leaf(node));
