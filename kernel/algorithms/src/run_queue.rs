@@ -24,6 +24,7 @@ use core::sync::atomic::{
 };
 
 use cops_abi::Priority;
+use cops_abi::page::MAX_CPUS;
 use cops_fallible::Map;
 use cops_fallible::map::Spare;
 
@@ -40,6 +41,10 @@ pub trait Member: Sized {
 
     /// Whether another hart can make it more urgent without knowing whether it is in the queue.
     fn may_rise(&self) -> bool;
+
+    /// Whether it is in the middle of something less urgent than `priority`, and can run nothing of
+    /// that level before it has ended that.
+    fn must_end_less_urgent(&self, priority: Priority) -> bool;
 
     /// The level with which it was last made runnable.
     fn priority(&self) -> Priority;
@@ -176,6 +181,9 @@ impl Front {
 /// itself takes as much as two: together fewer than 40,000 with the lock held, and with interrupts
 /// enabled.
 const LOOKS_MAX: usize = 10;
+
+/// Virtual CPUs behind the front of a line at which a choice looks: the other workers of a process.
+const LOOKS_IN_LINE_MAX: usize = MAX_CPUS - 1;
 
 /// The waiting virtual CPUs, and what the next choice depends on.
 pub struct Queue<C> {
@@ -337,7 +345,8 @@ impl<C: Member> Queue<C> {
             Some(front) => (front, true),
             None => (self.corrected_first(slice_ticks)?, false),
         };
-        let cpu = self.remove(front.key())?;
+        let key = if granted { front.key() } else { self.ready_in_line(front) };
+        let cpu = self.remove(key)?;
         let priority = front.rank.0;
         if !granted {
             self.minimums.choose(priority, front.vruntime);
@@ -388,6 +397,39 @@ impl<C: Member> Queue<C> {
         let next = self.front_at_or_after(from);
         let next = next.map(|(front, cpu)| (front.now(&**cpu).with_open_slices(&**cpu), front));
         best.into_iter().chain(next).min().map(|(_, place)| place)
+    }
+
+    /// The place of the first virtual CPU in this front's line that can run what makes the line
+    /// urgent; if there is none, the place of the last one.
+    ///
+    /// A worker that was preempted within a poll ends that first, also if the poll is less urgent
+    /// than what waits in its process: an inversion as long as a poll. If all of them must, the one
+    /// that was preempted most recently continues: in the order of arrival, each preemption would
+    /// let the next one begin with the rest of its own poll. One that is passed over is not more
+    /// urgent than others once another worker has taken what waits.
+    fn ready_in_line(&self, front: Front) -> Key {
+        let Front { rank, .. } = front;
+        let must_wait = |cpu: &Arc<C>| cpu.must_end_less_urgent(rank.0);
+        let mut last = front.key();
+        let Some(process) = self.waiting.get(&last).filter(|cpu| must_wait(cpu)) else {
+            return last;
+        };
+        let process = process.lines().process();
+        let mut from = 0;
+        for _ in 0..LOOKS_IN_LINE_MAX {
+            let place = Key(Place::Behind { process, rank, number: from });
+            let Some((&key, cpu)) = self.waiting.at_or_after(&place) else { break };
+            let Place::Behind { process: of, rank: at, number } = key.0 else { break };
+            if (of, at) != (process, rank) {
+                break;
+            }
+            last = key;
+            if !must_wait(cpu) {
+                break;
+            }
+            from = number + 1;
+        }
+        last
     }
 
     /// The first front at or after this place, and its virtual CPU.

@@ -26,6 +26,8 @@ struct Cpu {
     urgency: AtomicPriority,
     /// Its next levels, each after one look.
     later: Mutex<Vec<Priority>>,
+    /// The level of the poll in which it was stopped.
+    polls: AtomicPriority,
     /// The level with which it was made runnable.
     priority: AtomicPriority,
     place: Mutex<Option<Key>>,
@@ -43,6 +45,10 @@ impl Member for Cpu {
 
     fn may_rise(&self) -> bool {
         true
+    }
+
+    fn must_end_less_urgent(&self, priority: Priority) -> bool {
+        priority.is_more_urgent_than(self.polls.load())
     }
 
     fn priority(&self) -> Priority {
@@ -112,6 +118,7 @@ impl Machine {
                     number: cpus.len(),
                     urgency: AtomicPriority::new(LEVEL),
                     later: Mutex::new(Vec::new()),
+                    polls: AtomicPriority::new(Priority::MOST_URGENT),
                     priority: AtomicPriority::new(LEVEL),
                     place: Mutex::new(None),
                     node: Mutex::new(Some(Spare::try_new().unwrap())),
@@ -272,6 +279,32 @@ fn one_that_has_lost_its_urgency_is_chosen_by_the_current_one() {
     machine.enter_all();
     machine.set_urgency(0, level(50));
     assert_eq!([machine.take().0, machine.take().0, machine.take().0], [1, 2, 0]);
+}
+
+/// Of a process's workers that could run what waits, one that was stopped within a less urgent poll
+/// would end that first.
+#[test]
+fn a_worker_that_can_run_it_now_comes_before_one_that_must_end_a_less_urgent_poll() {
+    let mut machine = Machine::new(&[(1, 5), (1, 1)]);
+    for number in [0, 1, 3] {
+        machine.cpus[number].polls.store(level(60));
+    }
+    machine.enter_all();
+    let order: Vec<usize> = (0..3).map(|_| machine.run_next(SLICE)).collect();
+    assert_eq!(order, [2, 5, 4], "the other process gets its turn");
+}
+
+/// If each has such a poll to end, a preemption does not let another one begin with its own.
+#[test]
+fn of_workers_that_must_end_a_less_urgent_poll_the_last_one_continues() {
+    let mut machine = Machine::new(&[(1, 4)]);
+    machine.cpus.iter().for_each(|cpu| cpu.polls.store(level(60)));
+    machine.enter_all();
+    let order: Vec<usize> = (0..3).map(|_| machine.run_next(1)).collect();
+    assert_eq!(order, [3, 3, 3]);
+    machine.cpus[3].polls.store(LEVEL);
+    machine.cpus[1].polls.store(LEVEL);
+    assert_eq!([machine.run_next(1), machine.run_next(1)], [1, 3], "in the order of arrival");
 }
 
 /// What another hart does between the look at the urgency and the insertion is not lost.

@@ -114,8 +114,7 @@ impl<K, V> Map<K, V> {
 
     /// Removes the first entry and returns its memory with it.
     pub fn take_first(&mut self) -> Option<((K, V), Spare<K, V>)> {
-        let (mut node, rest) = detach_first(self.root.take()?);
-        self.root = rest;
+        let mut node = detach_first(&mut self.root).0?;
         self.length -= 1;
         Some((node.entry.take()?, Spare(node)))
     }
@@ -148,7 +147,7 @@ impl<K: Ord, V> Map<K, V> {
         }
         let mut node = spare.0;
         node.entry = Some((key, value));
-        self.root = Some(attach(self.root.take(), node));
+        attach(&mut self.root, node);
         self.length += 1;
         None
     }
@@ -160,9 +159,7 @@ impl<K: Ord, V> Map<K, V> {
 
     /// Removes an entry and returns its memory with it.
     pub fn take(&mut self, key: &K) -> Option<(V, Spare<K, V>)> {
-        let (found, rest) = detach(self.root.take(), key);
-        self.root = rest;
-        let mut node = found?;
+        let mut node = detach(&mut self.root, key).0?;
         self.length -= 1;
         let (_, value) = node.entry.take()?;
         Some((value, Spare(node)))

@@ -226,6 +226,12 @@ impl Member for VirtualCpu {
         self.process.personality.is_native()
     }
 
+    /// Whether its worker is inside a less urgent poll, according to the process's page. A hint
+    /// that affects only the order of the virtual CPUs of the process.
+    fn must_end_less_urgent(&self, priority: Priority) -> bool {
+        self.process.polls_less_urgent(self, priority)
+    }
+
     fn priority(&self) -> Priority {
         self.entity.priority()
     }

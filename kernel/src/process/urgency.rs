@@ -61,6 +61,15 @@ impl Process {
         self.most_urgent_for(cpu, cpu.as_thread(), || self.waiting_levels())
     }
 
+    /// Whether the worker of `cpu` was stopped within a poll that is less urgent than `priority`.
+    pub(super) fn polls_less_urgent(&self, cpu: &VirtualCpu, priority: Priority) -> bool {
+        let polled = match cpu.as_thread() {
+            None => self.page.workers[cpu.index % MAX_CPUS].current_priority(),
+            Some(_) => None,
+        };
+        polled.is_some_and(|polled| priority.is_more_urgent_than(self.ceiling.cap(polled)))
+    }
+
     /// The least urgent level of its workers that have a hart or wait for one. Such a worker may
     /// have nothing ready, and needs the hart to find that out and to look at its results.
     pub fn least_urgent_active(&self) -> Option<Priority> {

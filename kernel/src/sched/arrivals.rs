@@ -1,4 +1,4 @@
-//! Frames that arrive while all harts are busy: looked for instead of interrupting (decision 58).
+//! Frames that arrive while all harts are busy: looked for instead of interrupting (decision 59).
 //!
 //! An interrupt for a frame that has to wait for its turn anyway is work for nothing, and in QEMU
 //! it costs as much as a quarter of a request. So the receiver of the network card, when it has

@@ -1,4 +1,4 @@
-//! When the network card is notified of frames that are to be sent (decision 58).
+//! When the network card is notified of frames that are to be sent (decision 59).
 //!
 //! A notification makes the device work: it wakes a thread of the emulator or of a hypervisor,
 //! which then sends what it finds, and waits again. If each answer of a burst is notified by

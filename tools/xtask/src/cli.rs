@@ -391,7 +391,7 @@ pub struct Bench {
     /// for models and peers from 1 to 1024]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: Vec<u32>,
-    /// For models: these only [default: all]; for peers: those of COPS [default: kcuc]
+    /// For models: these only [default: all]; for closed and peers: those of COPS [default: kcuc]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub model: Vec<Model>,
     /// For peers: these servers of Linux only [default: all]

@@ -40,15 +40,17 @@ fn height<K, V>(link: &Link<K, V>) -> u8 {
     link.as_ref().map_or(0, |node| node.height)
 }
 
-pub(super) fn attach<K: Ord, V>(tree: Link<K, V>, node: Box<Node<K, V>>) -> Box<Node<K, V>> {
-    let Some(mut top) = tree else {
-        return leaf(node);
+/// Inserts `node`, with a key that is not in the tree. Returns whether the tree's height has
+/// changed.
+pub(super) fn attach<K: Ord, V>(tree: &mut Link<K, V>, node: Box<Node<K, V>>) -> bool {
+    let Some(top) = tree else {
+        *tree = Some(leaf(node));
+        return true;
     };
     let is_before =
         matches!((&node.entry, &top.entry), (Some((key, _)), Some((other, _))) if key < other);
     let side = if is_before { &mut top.left } else { &mut top.right };
-    *side = Some(attach(side.take(), node));
-    balance(top)
+    attach(side, node) && balance(tree)
 }
 
 /// The node without subtrees.
@@ -57,65 +59,77 @@ fn leaf<K, V>(mut node: Box<Node<K, V>>) -> Box<Node<K, V>> {
     node
 }
 
-/// Removes the node of `key` from the tree. Returns the node and the rest of the tree.
-pub(super) fn detach<K: Ord, V>(tree: Link<K, V>, key: &K) -> (Link<K, V>, Link<K, V>) {
-    let Some(mut top) = tree else { return (None, None) };
+/// Removes the node of `key` from the tree. Returns the node, and whether the tree's height has
+/// changed.
+pub(super) fn detach<K: Ord, V>(tree: &mut Link<K, V>, key: &K) -> (Link<K, V>, bool) {
+    let Some(top) = tree else { return (None, false) };
     let side = match top.compare(key) {
         Ordering::Less => &mut top.left,
         Ordering::Greater => &mut top.right,
         Ordering::Equal => {
-            let rest = join(top.left.take(), top.right.take());
-            return (Some(leaf(top)), rest);
+            let before = top.height;
+            let mut found = tree.take();
+            if let Some(top) = &mut found {
+                *tree = join(top.left.take(), top.right.take());
+            }
+            return (found.map(leaf), height(tree) != before);
         }
     };
-    let (found, rest) = detach(side.take(), key);
-    *side = rest;
-    (found, Some(balance(top)))
+    let (found, has_changed) = detach(side, key);
+    (found, has_changed && balance(tree))
 }
 
 /// Joins the two subtrees of a removed node.
-fn join<K, V>(left: Link<K, V>, right: Link<K, V>) -> Link<K, V> {
-    let Some(right) = right else { return left };
-    let (mut first, rest) = detach_first(right);
-    first.left = left;
-    first.right = rest;
-    Some(balance(first))
+fn join<K, V>(left: Link<K, V>, mut right: Link<K, V>) -> Link<K, V> {
+    let (first, _) = detach_first(&mut right);
+    let Some(mut first) = first else { return left };
+    (first.left, first.right) = (left, right);
+    let mut joined = Some(first);
+    balance(&mut joined);
+    joined
 }
 
-pub(super) fn detach_first<K, V>(mut top: Box<Node<K, V>>) -> (Box<Node<K, V>>, Link<K, V>) {
-    match top.left.take() {
-        None => {
-            let rest = top.right.take();
-            (leaf(top), rest)
-        }
-        Some(left) => {
-            let (first, rest) = detach_first(left);
-            top.left = rest;
-            (first, Some(balance(top)))
-        }
+/// Removes the first node from the tree. Returns the node, and whether the tree's height has
+/// changed.
+pub(super) fn detach_first<K, V>(tree: &mut Link<K, V>) -> (Link<K, V>, bool) {
+    let Some(top) = tree else { return (None, false) };
+    if top.left.is_some() {
+        let (first, has_changed) = detach_first(&mut top.left);
+        return (first, has_changed && balance(tree));
     }
+    let rest = top.right.take();
+    (core::mem::replace(tree, rest).map(leaf), true)
 }
 
-/// Restores the balance of `top`. Its subtrees differ in height by at most two.
-fn balance<K, V>(mut top: Box<Node<K, V>>) -> Box<Node<K, V>> {
+/// Restores the balance and the height of the top of a tree of which a subtree has changed its
+/// height. Its subtrees differ in height by at most two. Returns whether the tree's height has
+/// changed: otherwise the levels above need nothing.
+///
+/// The nodes stay where they are unless they are rotated: to move each node of the path out of its
+/// parent and back costs more than the search.
+fn balance<K, V>(tree: &mut Link<K, V>) -> bool {
+    let Some(top) = tree else { return false };
+    let before = top.height;
     match top.lean() {
+        -1..=1 => top.update_height(),
         2.. => {
-            if let Some(left) = top.left.take() {
-                top.left = Some(if left.lean() < 0 { rotate_left(left) } else { left });
+            if let Some(left) = &mut top.left
+                && left.lean() < 0
+            {
+                top.left = top.left.take().map(rotate_left);
             }
-            rotate_right(top)
-        }
-        ..=-2 => {
-            if let Some(right) = top.right.take() {
-                top.right = Some(if right.lean() > 0 { rotate_right(right) } else { right });
-            }
-            rotate_left(top)
+            *tree = tree.take().map(rotate_right);
         }
         _ => {
-            top.update_height();
-            top
+            if let Some(right) = &mut top.right
+                && right.lean() > 0
+            {
+                top.right = top.right.take().map(rotate_right);
+            }
+            *tree = tree.take().map(rotate_left);
         }
     }
+    height(tree) != before
 }
 
 fn rotate_right<K, V>(mut top: Box<Node<K, V>>) -> Box<Node<K, V>> {

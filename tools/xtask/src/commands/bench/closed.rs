@@ -28,24 +28,29 @@ const LIMIT_SECONDS: u32 = 120;
 pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let client = Client::build(workspace, Progress::Lines)?;
     let connections = options.connections.first().copied().unwrap_or(CONNECTIONS);
-    let mut boot = prepared.boot(
-        &options.machine,
-        &service::server_arguments(Model::Kcuc, options.machine.smp),
-        &[],
-    )?;
-    // The peer is outside of the machine: while the guest waits for it, the guest's clock must not
-    // advance to the next time-out.
-    boot.count_instructions = options.icount.then_some(Idle::Waited);
-    let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: true };
-    let (server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
-    let mut session = Session { server, client, port, connections, scratch: workspace.scratch()? };
-    let row = if options.icount {
-        session.count(if options.quick { MANY / 5 } else { MANY })?
-    } else {
-        session.time(if options.quick { 2 } else { 5 })?
-    };
-    session.server.shut_down();
-    Ok(vec![row])
+    let models = if options.model.is_empty() { &[Model::Kcuc][..] } else { &options.model };
+    let mut rows = Rows::new();
+    for &model in models {
+        let arguments = service::server_arguments(model, options.machine.smp);
+        let mut boot = prepared.boot(&options.machine, &arguments, &[])?;
+        // The peer is outside of the machine: while the guest waits for it, the guest's clock must
+        // not advance to the next time-out.
+        boot.count_instructions = options.icount.then_some(Idle::Waited);
+        let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: true };
+        let (server, port) =
+            Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+        let (client, scratch) = (client.clone(), workspace.scratch()?);
+        let mut session = Session { server, client, port, connections, scratch };
+        let mut row = if options.icount {
+            session.count(if options.quick { MANY / 5 } else { MANY })?
+        } else {
+            session.time(if options.quick { 2 } else { 5 })?
+        };
+        session.server.shut_down();
+        row.insert("model".into(), model.name().into());
+        rows.push(row);
+    }
+    Ok(rows)
 }
 
 /// A server, and a client that loads it.
@@ -113,7 +118,6 @@ impl Session {
         println!("connections  matrix  requests  instructions/request");
         println!("{:>11}  {:>6}  {requests:>8}  {instructions:>20.0}", self.connections, 1);
         let mut row = Row::new();
-        row.insert("model".into(), Model::Kcuc.name().into());
         row.insert("connections".into(), self.connections.into());
         row.insert("matrix".into(), 1.into());
         row.insert("vcpus".into(), 1.into());

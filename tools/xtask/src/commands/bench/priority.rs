@@ -6,7 +6,8 @@
 //! - `overload`: an open loop with twice that;
 //! - `papers`: the papers' client, which pauses for 50 ms after each answer.
 //!
-//! With counted instructions the same happens inside the machine, on one virtual CPU.
+//! With counted instructions the same happens inside the machine, which has one hart: the virtual
+//! CPUs of the server take turns on it.
 
 use super::matrix::{Point, Row, Save, Session, guest, number};
 use super::models::line;
@@ -40,14 +41,13 @@ pub fn measure(
 ) -> Outcome<Vec<Row>> {
     let mut rows = Vec::new();
     if options.icount {
-        for setting in settings(options, &[1]) {
+        for setting in settings(options, vcpus(options)) {
             count(prepared, options, setting, &mut rows)?;
             save(&rows)?;
         }
     } else {
         let client = Client::build(workspace, Progress::Lines)?;
-        let vcpus: &[u32] = if options.quick { &[1, 4] } else { &[1, 2, 3, 4] };
-        for setting in settings(options, vcpus) {
+        for setting in settings(options, vcpus(options)) {
             let mut machine = options.machine.clone();
             machine.smp = setting.vcpus;
             let mut session =
@@ -61,11 +61,17 @@ pub fn measure(
     Ok(rows)
 }
 
+fn vcpus(options: &Bench) -> &'static [u32] {
+    if options.quick { &[1, 4] } else { &[1, 2, 3, 4] }
+}
+
 fn settings(options: &Bench, vcpus: &[u32]) -> Vec<Setting> {
-    let connections: &[u32] = if options.quick { &[64] } else { &[64, 128] };
     let classes: &[u32] = if options.quick { &[8] } else { &[8, 4] };
     let mut settings = Vec::new();
     for &vcpus in vcpus {
+        // Counted runs take minutes each.
+        let is_short = options.quick || options.icount && matches!(vcpus, 2 | 3);
+        let connections: &[u32] = if is_short { &[64] } else { &[64, 128] };
         for &connections in connections {
             for &classes in classes {
                 settings.push(Setting { vcpus, connections, classes });
@@ -118,11 +124,11 @@ fn count(
     setting: Setting,
     rows: &mut Vec<Row>,
 ) -> Outcome<()> {
-    let Setting { connections, classes, .. } = setting;
+    let Setting { vcpus, connections, classes } = setting;
     let milliseconds = if options.quick { 200 } else { 1000 };
     let measure = |pace| {
         let model = Model::Kcuc;
-        let point = guest::Point { model, connections, matrix: MATRIX, classes, pace };
+        let point = guest::Point { model, connections, matrix: MATRIX, classes, vcpus, pace };
         guest::measure(prepared, &options.machine, &point)
     };
     let closed = measure(guest::Pace::Counted(20))?;

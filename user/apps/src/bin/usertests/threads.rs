@@ -12,12 +12,13 @@ use core::sync::atomic::{
 
 use cops::abi::Errno;
 use cops::abi::syscall::{self as number, signal};
+use cops::memory::statistics;
 use cops::process::{self, ExitCode, Resource};
 use cops::sync::channel;
 use cops::task::{self, Priority};
 use cops::thread::sync::{Barrier, Condvar, LazyLock, Mutex, Once, OnceLock, RwLock, Semaphore};
 use cops::thread::{self, Builder, JoinHandle, LocalKey, MIN_STACK_BYTES};
-use cops::time::{Duration, Instant};
+use cops::time::{Duration, Instant, sleep};
 use cops::{inspect, io};
 
 use crate::harness::{Failure, Outcome, errno, harts, run, soon, start, start_tied, until};
@@ -32,6 +33,7 @@ tests! { threads:
     parking,
     mutex_excludes,
     condition_variable,
+    a_notification_without_a_waiter,
     semaphore_and_barrier,
     readers_and_a_writer,
     once_is_once,
@@ -267,6 +269,56 @@ async fn condition_variable() -> Outcome {
     let (_items, result) = queue.changed.wait_timeout_while(items, limit, |_| false);
     check!(!result.timed_out(), "a wait for nothing timed out");
     Ok(())
+}
+
+/// It is counted in system calls: none. One with a waiter is one.
+async fn a_notification_without_a_waiter() -> Outcome {
+    const NOTIFICATIONS: u64 = 1000;
+    let queue = Arc::new(Queue { items: Mutex::new(Vec::new()), changed: Condvar::new() });
+    // The process that has started this test finishes its work on other harts meanwhile.
+    sleep(Duration::from_millis(10)).await;
+    let notify = |change: &Condvar| {
+        let before = statistics()?.system_calls;
+        for _ in 0..NOTIFICATIONS / 2 {
+            change.notify_one();
+            change.notify_all();
+        }
+        Ok::<u64, Failure>(statistics()?.system_calls - before)
+    };
+    let calls = notify(&queue.changed)?;
+    check!(calls < NOTIFICATIONS / 10, "{calls} system calls without a waiter");
+
+    let waits = {
+        let queue = queue.clone();
+        thread::spawn(move || {
+            let items = queue.items.lock();
+            drop(queue.changed.wait_while(items, |items| items.is_empty()));
+        })
+    };
+    let calls = until_waited_for(&queue.changed, notify).await?;
+    check!(calls >= NOTIFICATIONS, "{calls} system calls with a waiter");
+    queue.items.lock().push(1);
+    queue.changed.notify_one();
+    join(waits);
+    // It does not count any more.
+    let calls = notify(&queue.changed)?;
+    check!(calls < NOTIFICATIONS / 10, "{calls} system calls after the waiter");
+    Ok(())
+}
+
+/// Notifies until the notifications find a waiter. Returns the last number of system calls.
+async fn until_waited_for(
+    change: &Condvar,
+    notify: impl Fn(&Condvar) -> Result<u64, Failure>,
+) -> Result<u64, Failure> {
+    for _ in 0..1000 {
+        let calls = notify(change)?;
+        if calls >= 1000 {
+            return Ok(calls);
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    Ok(0)
 }
 
 async fn semaphore_and_barrier() -> Outcome {

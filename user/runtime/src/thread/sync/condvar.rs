@@ -1,6 +1,12 @@
-//! A condition variable: a number that each notification increments.
+//! A condition variable: a number that each notification increments, and the number of waiters.
+//!
+//! A notification without a waiter does not enter the kernel, and none is lost. A waiter counts
+//! itself and then reads the number; a notification increments the number and then reads the count.
+//! All four accesses are sequentially consistent. So if a notification finds no waiter, any later
+//! waiter reads the number that it has left: the notification came before the wait. If it finds
+//! one, the kernel compares the number before it lets the waiter sleep.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use super::mutex::MutexGuard;
 use crate::system;
@@ -17,6 +23,8 @@ use crate::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub struct Condvar {
     number: AtomicU32,
+    /// Threads between the moment at which they are about to wait and the end of their wait.
+    waiters: AtomicU32,
 }
 
 /// Whether a wait reached its time limit.
@@ -34,7 +42,7 @@ impl WaitTimeoutResult {
 impl Condvar {
     /// One without waiters.
     pub const fn new() -> Self {
-        Self { number: AtomicU32::new(0) }
+        Self { number: AtomicU32::new(0), waiters: AtomicU32::new(0) }
     }
 
     /// Unlocks the mutex, sleeps until a notification, and locks it again. No notification after
@@ -92,23 +100,30 @@ impl Condvar {
         guard: &mut MutexGuard<'_, T>,
         limit: Option<Duration>,
     ) -> WaitTimeoutResult {
-        // Read while the mutex is locked: a notification after the unlock changes the number, and
-        // the kernel does not let this thread sleep.
-        let number = self.number.load(Relaxed);
+        // Both while the mutex is locked: a notification after the unlock finds a waiter, and
+        // changes the number, and the kernel does not let this thread sleep.
+        self.waiters.fetch_add(1, SeqCst);
+        let number = self.number.load(SeqCst);
         let result =
             MutexGuard::unlocked(guard, || system::futex_wait(&self.number, number, limit));
+        self.waiters.fetch_sub(1, SeqCst);
         WaitTimeoutResult(result.is_err())
     }
 
     /// Wakes one waiter, if there is one: the most urgent.
     pub fn notify_one(&self) {
-        self.number.fetch_add(1, Relaxed);
-        system::futex_wake(&self.number, 1);
+        self.notify(1);
     }
 
     /// Wakes all waiters.
     pub fn notify_all(&self) {
-        self.number.fetch_add(1, Relaxed);
-        system::futex_wake(&self.number, u32::MAX >> 1);
+        self.notify(u32::MAX >> 1);
+    }
+
+    fn notify(&self, count: u32) {
+        self.number.fetch_add(1, SeqCst);
+        if self.waiters.load(SeqCst) != 0 {
+            system::futex_wake(&self.number, count);
+        }
     }
 }

@@ -32,6 +32,10 @@ pub struct Point {
     pub connections: u32,
     pub matrix: u32,
     pub classes: u32,
+    /// Virtual CPUs of a server made of coroutines. They share the one hart: with several harts the
+    /// emulator would run each until its next timer, and others would spin all this time for what
+    /// it holds.
+    pub vcpus: u32,
     pub pace: Pace,
 }
 
@@ -57,6 +61,7 @@ pub fn measure(prepared: &Prepared, machine: &Machine, point: &Point) -> Outcome
     add("--connections", point.connections);
     add("--matrix", point.matrix);
     add("--classes", point.classes);
+    add("--vcpus", point.vcpus);
     match point.pace {
         Pace::Counted(requests) => add("--requests", requests),
         Pace::Open { period_us, warm_up_ms, milliseconds } => {
@@ -127,7 +132,7 @@ fn complete(row: &mut Row, point: &Point) {
         ("classes", point.classes.into()),
         ("loop", name.into()),
         ("period_ms", period_ms.into()),
-        ("vcpus", 1.into()),
+        ("vcpus", point.vcpus.into()),
         ("client", "guest".into()),
     ];
     row.extend(columns.map(|(name, value)| (name.to_owned(), value)));
