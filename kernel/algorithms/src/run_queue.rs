@@ -193,6 +193,10 @@ pub struct Queue<C> {
     minimums: MinVruntimes,
     next_number: u64,
     compensation: Compensation,
+    /// The last choice passed over the front of a line ([`Self::ready_in_line`]).
+    passes_over: bool,
+    /// What virtual CPUs have used since a front had its turn that had been passed over.
+    passed_ticks: u64,
 }
 
 impl<C: Member> Default for Queue<C> {
@@ -211,6 +215,8 @@ impl<C: Member> Queue<C> {
             minimums: MinVruntimes::new(),
             next_number: 0,
             compensation: Compensation::new(),
+            passes_over: false,
+            passed_ticks: 0,
         }
     }
 
@@ -345,7 +351,11 @@ impl<C: Member> Queue<C> {
             Some(front) => (front, true),
             None => (self.corrected_first(slice_ticks)?, false),
         };
-        let key = if granted { front.key() } else { self.ready_in_line(front) };
+        let key = if granted { front.key() } else { self.ready_in_line(front, slice_ticks) };
+        self.passes_over = key != front.key();
+        if !granted && self.passed_ticks >= slice_ticks {
+            self.passed_ticks = 0;
+        }
         let cpu = self.remove(key)?;
         let priority = front.rank.0;
         if !granted {
@@ -405,12 +415,15 @@ impl<C: Member> Queue<C> {
     /// A worker that was preempted within a poll ends that first, also if the poll is less urgent
     /// than what waits in its process: an inversion as long as a poll. If all of them must, the one
     /// that was preempted most recently continues: in the order of arrival, each preemption would
-    /// let the next one begin with the rest of its own poll. One that is passed over is not more
-    /// urgent than others once another worker has taken what waits.
-    fn ready_in_line(&self, front: Front) -> Key {
+    /// let the next one begin with the rest of its own poll. After a slice of that the front gets its
+    /// turn: a worker that is preferred may wait for it within an urgent poll that does not end.
+    fn ready_in_line(&self, front: Front, slice_ticks: u64) -> Key {
         let Front { rank, .. } = front;
         let must_wait = |cpu: &Arc<C>| cpu.must_end_less_urgent(rank.0);
         let mut last = front.key();
+        if self.passed_ticks >= slice_ticks {
+            return last;
+        }
         let Some(process) = self.waiting.get(&last).filter(|cpu| must_wait(cpu)) else {
             return last;
         };
@@ -442,6 +455,13 @@ impl<C: Member> Queue<C> {
     fn compensated(&mut self, share: u32, slice_ticks: u64) -> Option<Front> {
         let priority = self.compensation.next(share, slice_ticks, self.levels())?;
         Some(self.front_at_or_after(Front::first_of(priority))?.0)
+    }
+
+    /// A virtual CPU has used `ticks` of its slice.
+    pub fn use_ticks(&mut self, ticks: u64) {
+        if self.passes_over {
+            self.passed_ticks = self.passed_ticks.saturating_add(ticks);
+        }
     }
 
     /// A virtual CPU has used `ticks` of a slice that was not granted while others waited: the less

@@ -168,6 +168,7 @@ impl Machine {
         slice.pause(ticks);
         cpu.process.vruntime.end(&slice);
         self.ran[cpu.number] += ticks;
+        self.queue.use_ticks(ticks);
         if self.share > 0 && !slice.is_granted() && !self.queue.is_empty() {
             self.queue.pass_over(ticks);
         }
@@ -292,6 +293,16 @@ fn a_worker_that_can_run_it_now_comes_before_one_that_must_end_a_less_urgent_pol
     machine.enter_all();
     let order: Vec<usize> = (0..3).map(|_| machine.run_next(SLICE)).collect();
     assert_eq!(order, [2, 5, 4], "the other process gets its turn");
+}
+
+/// The one that is preferred may wait for what the other does, within a poll that does not end.
+#[test]
+fn a_worker_within_a_less_urgent_poll_gets_a_turn_after_a_slice() {
+    let mut machine = Machine::new(&[(1, 2)]);
+    machine.cpus[0].polls.store(level(60));
+    machine.enter_all();
+    let order: Vec<usize> = (0..7).map(|_| machine.run_next(SLICE / 2)).collect();
+    assert_eq!(order, [1, 1, 0, 1, 1, 1, 0], "the front is not passed over at first");
 }
 
 /// If each has such a poll to end, a preemption does not let another one begin with its own.

@@ -263,6 +263,7 @@ impl<C: Client> RunQueue<C> {
         let held = inner.switchers[number].release();
         self.need_resched[number].store(false, Relaxed);
         account.vruntime().end(slice);
+        inner.queue.use_ticks(slice.used_ticks());
         if self.share.load(Relaxed) != 0 && !slice.is_granted() && !inner.queue.is_empty() {
             inner.queue.pass_over(slice.used_ticks());
         }
