@@ -122,7 +122,7 @@ enum Step {
 }
 
 #[test]
-fn nobody_learns_of_a_child_before_its_signal() {
+fn a_child_is_not_learned_of_before_its_signal() {
     let mut kin = kin(&[(1, 0), (2, 1), (3, 1)]);
     let find = |kin: &Kin, which, early| kin.find_news(1, which, u8::MAX, early);
     for news in [News::Stopped, News::Continued] {

@@ -415,8 +415,9 @@ impl<C: Member> Queue<C> {
     /// A worker that was preempted within a poll ends that first, also if the poll is less urgent
     /// than what waits in its process: an inversion as long as a poll. If all of them must, the one
     /// that was preempted most recently continues: in the order of arrival, each preemption would
-    /// let the next one begin with the rest of its own poll. After a slice of that the front gets its
-    /// turn: a worker that is preferred may wait for it within an urgent poll that does not end.
+    /// let the next one begin with the rest of its own poll. After a slice of that the front gets
+    /// its turn: a worker that is preferred may wait for it within an urgent poll that does not
+    /// end.
     fn ready_in_line(&self, front: Front, slice_ticks: u64) -> Key {
         let Front { rank, .. } = front;
         let must_wait = |cpu: &Arc<C>| cpu.must_end_less_urgent(rank.0);

@@ -55,7 +55,7 @@ impl ChildWait {
     }
 
     /// A signal ends this call: what it returns if there are news after all. The signal may be the
-    /// one about them, which came before those who wait were woken.
+    /// one about them, which came before the waiters were woken.
     pub fn last_look(&self, parent: &Process) -> Option<CallResult> {
         self.look(parent, true)
     }

@@ -261,11 +261,11 @@ pub(super) fn ended(id: ProcessId, status: WaitStatus) {
     }
 }
 
-/// Sends the parent the signal about news of child `id` that are in the table, and wakes those who
-/// wait for them.
+/// Sends the parent the signal about news of child `id` that are in the table, and wakes the calls
+/// that wait for them.
 ///
 /// The signal goes first: a program that has waited for a child finds its `SIGCHLD` delivered or
-/// pending. Until then nobody learns the news (see [`learn`]).
+/// pending. Until then [`learn`] keeps the news back.
 fn tell(parent: &Arc<Process>, id: ProcessId, code: i32, status: i32) {
     parent.signal_about_child(id, code, status);
     TABLE.lock().kin.signal_is_sent(id);
@@ -338,7 +338,7 @@ pub enum Happened {
 
 /// Tells `parent` about a child with news of a kind in `wanted`; it is not told a second time
 /// unless `keeps`. A child that has ended leaves the table. `early`: also news about which a signal
-/// is due; otherwise those who wait are woken when it is sent.
+/// is due; otherwise the waiters are woken when it is sent.
 ///
 /// # Errors
 /// `ECHILD` if there is no such child.

@@ -294,7 +294,7 @@ impl Process {
         true
     }
 
-    /// Hands over a lock of a thread that has ended: its next owner is told so by the word.
+    /// Hands over a lock of a thread that has ended: the word says so to the next owner.
     fn hand_over_of_ended(&self, mut table: spin::MutexGuard<'_, Table>, lock: Lock) {
         let next = table.next(lock);
         let after = self.word_for(next, word::OWNER_DIED);
