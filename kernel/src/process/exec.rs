@@ -296,8 +296,8 @@ impl Process {
     }
 
     /// Cancels calls in flight and drops results that wait, in a portion of the cells, from number
-    /// `first` on; then hands over the locks of the program, one in a portion. Returns the number to
-    /// continue with; `None` if no call is left.
+    /// `first` on; then hands over the locks of the program, one in a portion. Returns the number
+    /// to continue with; `None` if no call is left.
     ///
     /// The process makes no calls meanwhile, apart from an alarm that begins again when it rings.
     fn cancel_some(self: &Arc<Self>, first: usize) -> Option<usize> {
