@@ -10,11 +10,12 @@ use crate::machine::layout;
 /// Offset of the register that tells the type of the device, 0 if there is none.
 const TYPE_REGISTER: usize = 8;
 
-/// Offsets of the registers that a driver writes while it works.
+/// Offsets of the registers that a driver uses while it works.
 const NOTIFY_REGISTER: usize = 0x50;
+const INTERRUPT_STATUS_REGISTER: usize = 0x60;
 const ACKNOWLEDGE_REGISTER: usize = 0x64;
 
-/// The two registers that a driver writes while it works, at any time and on any hart. The
+/// The registers that a driver uses while it works, at any time and on any hart. The
 /// transport of the virtio crate needs a lock for that, and reads the reason of an interrupt first:
 /// in QEMU each access takes the emulator's global lock.
 #[derive(Clone, Copy)]
@@ -33,6 +34,14 @@ impl Doorbell {
         const BUFFERS_USED: u32 = 1;
         const CONFIGURATION_CHANGED: u32 = 2;
         self.write(ACKNOWLEDGE_REGISTER, BUFFERS_USED | CONFIGURATION_CHANGED);
+    }
+
+    /// Accesses before this one are not exchanged with later ones, also where an emulator does not
+    /// keep their order: it takes a lock for a register.
+    pub fn order_accesses(self) {
+        let register = self.registers.wrapping_add(INTERRUPT_STATUS_REGISTER) as *const u32;
+        // SAFETY: as in `write`; a read of this register changes nothing.
+        let _ = unsafe { register.read_volatile() };
     }
 
     fn write(self, offset: usize, value: u32) {

@@ -175,7 +175,7 @@ impl Receiver {
     /// The next frame interrupts. Returns whether one has come meanwhile: it does not.
     #[must_use]
     pub fn enable_interrupts(&mut self) -> bool {
-        self.queue.enable_interrupts()
+        self.queue.enable_interrupts(self.doorbell)
     }
 
     /// For looking whether a frame has come: if the count is not [`Self::received`].
@@ -245,7 +245,7 @@ impl Transmitter {
             // Also if a notification is still owed, which nothing but this wait would hurry.
             self.notifier.notify();
             // Frames that were sent between the check and the request do not interrupt.
-            if !self.queue.enable_interrupts() {
+            if !self.queue.enable_interrupts(self.notifier.doorbell) {
                 return false;
             }
             self.reclaim();

@@ -9,7 +9,8 @@
 //! is masked: a faulty device can mix up frames, and nothing else.
 
 use super::virtio_memory::{Buffers, DirectMemory};
-use cops_algorithms::event_index;
+use super::virtio_mmio::Doorbell;
+use cops_algorithms::event_index::Writer;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use virtio_drivers::transport::Transport;
 use virtio_drivers::{BufferDirection, Error, Hal, PAGE_SIZE};
@@ -94,10 +95,8 @@ pub struct FixedQueue {
     /// Number of buffers offered, and number taken back, both modulo 2^16.
     offered: u16,
     taken: u16,
-    /// The value of `offered` at the last [`Self::publish`].
-    published: u16,
-    /// The feature [`EVENT_INDEX`] was negotiated.
-    event_index: bool,
+    /// Whether the device is to be notified, if the feature [`EVENT_INDEX`] was negotiated.
+    event_index: Option<Writer>,
 }
 
 impl FixedQueue {
@@ -140,7 +139,8 @@ impl FixedQueue {
             at(core::mem::offset_of!(Rings, available)),
             at(core::mem::offset_of!(Rings, used)),
         );
-        Ok(Self { rings, offered: 0, taken: 0, published: 0, event_index })
+        let event_index = event_index.then(Writer::default);
+        Ok(Self { rings, offered: 0, taken: 0, event_index })
     }
 
     /// Offers the first `length` bytes of a buffer of which the device reads.
@@ -163,14 +163,13 @@ impl FixedQueue {
     pub fn publish(&mut self) -> bool {
         // The device reads the index first: it sees what was written before.
         self.rings.available.index.store(self.offered, Ordering::Release);
-        let before = core::mem::replace(&mut self.published, self.offered);
         // The device publishes that it wants notifications, and then looks at the index: one of the
         // two sees the other's store.
         fence(Ordering::SeqCst);
         let used = &self.rings.used;
-        if self.event_index {
+        if let Some(writer) = &mut self.event_index {
             let event = used.available_event.load(Ordering::Relaxed);
-            event_index::is_passed(event, before, self.offered)
+            writer.must_notify(event, self.offered, QUEUE_SIZE as u16)
         } else {
             used.flags.load(Ordering::Relaxed) & NO_NOTIFICATION == 0
         }
@@ -205,7 +204,7 @@ impl FixedQueue {
     /// Asks the device not to interrupt when it returns a buffer. It may still do so.
     pub fn disable_interrupts(&mut self) {
         let available = &self.rings.available;
-        if self.event_index {
+        if self.event_index.is_some() {
             // The index that was passed last is the one that is passed again latest: after 65,536
             // buffers.
             available.used_event.store(self.taken.wrapping_sub(1), Ordering::Relaxed);
@@ -217,9 +216,13 @@ impl FixedQueue {
     /// Asks the device to interrupt when it returns a buffer: with event indices for the next one
     /// only, otherwise for each one. Returns whether it has returned one meanwhile: that does not
     /// interrupt.
-    pub fn enable_interrupts(&mut self) -> bool {
+    ///
+    /// The device looks only once at the request for a buffer, so the store and the load must not
+    /// change places. QEMU before 8.1 does not translate fences for a single hart: an access to a
+    /// register of the device is one there, too.
+    pub fn enable_interrupts(&mut self, doorbell: Doorbell) -> bool {
         let available = &self.rings.available;
-        if self.event_index {
+        if self.event_index.is_some() {
             available.used_event.store(self.taken, Ordering::Relaxed);
         } else {
             available.flags.store(0, Ordering::Relaxed);
@@ -227,6 +230,7 @@ impl FixedQueue {
         // The device publishes a buffer, and then looks at the request: one of the two sees the
         // other's store.
         fence(Ordering::SeqCst);
+        doorbell.order_accesses();
         self.has_used()
     }
 }
