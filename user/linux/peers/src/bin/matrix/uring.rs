@@ -141,8 +141,8 @@ impl Connection {
         }
     }
 
-    /// Answers what has arrived. Sends the answers and receives at the same time, so that a request
-    /// needs one call; receives nothing more while answers are not sent.
+    /// Answers what has arrived, and receives when the answers are sent. Both at the same time would
+    /// save nothing: the receive would find nothing yet, and make the kernel watch the connection.
     fn resume(&mut self, operations: &mut Operations) -> Result<()> {
         if self.is_receiving || self.is_sending {
             return Ok(());
@@ -160,10 +160,7 @@ impl Connection {
                 }
             }
         }
-        if !self.answers.is_empty() {
-            operations.send(self)?;
-        }
-        operations.receive(self)
+        if self.answers.is_empty() { operations.receive(self) } else { operations.send(self) }
     }
 }
 
