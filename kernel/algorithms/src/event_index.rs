@@ -22,8 +22,8 @@ impl Writer {
     /// notified of entry `event`. Returns whether it is to be notified now.
     ///
     /// Looks at all entries since the last notification, not only at the new ones: if the reader's
-    /// request was not visible yet when its entry was written, the next entry makes up for that. (An
-    /// emulator can reorder a store and a load although the program has a fence between them.)
+    /// request was not visible yet when its entry was written, the next entry makes up for that.
+    /// (An emulator can reorder a store and a load although the program has a fence between them.)
     pub fn must_notify(&mut self, event: u16, written: u16, size: u16) -> bool {
         // A request that still counts is one of the entries that the reader can have before it.
         let since = written.wrapping_sub(self.notified).min(size);

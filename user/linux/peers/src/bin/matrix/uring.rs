@@ -141,8 +141,9 @@ impl Connection {
         }
     }
 
-    /// Answers what has arrived, and receives when the answers are sent. Both at the same time would
-    /// save nothing: the receive would find nothing yet, and make the kernel watch the connection.
+    /// Answers what has arrived, and receives when the answers are sent. Both at the same time
+    /// would save nothing: the receive would find nothing yet, and make the kernel watch the
+    /// connection.
     fn resume(&mut self, operations: &mut Operations) -> Result<()> {
         if self.is_receiving || self.is_sending {
             return Ok(());
