@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "inheriting.h"
+#include "times.h"
 
 #ifndef FUTEX_LOCK_PI2
 #define FUTEX_LOCK_PI2 13
@@ -25,28 +27,6 @@
 static long futex(volatile uint32_t *word, int operation, uint32_t value, const void *time,
                   volatile uint32_t *other, uint32_t last) {
     return syscall(SYS_futex, word, operation, value, time, other, last);
-}
-
-static int set(int policy, int priority) {
-    struct sched_param parameter = {priority};
-    return sched_setscheduler(0, policy, &parameter);
-}
-
-static void make(pthread_mutex_t *mutex, int protocol, int robust) {
-    pthread_mutexattr_t attributes;
-    CHECK(pthread_mutexattr_init(&attributes) == 0);
-    CHECK(pthread_mutexattr_setprotocol(&attributes, protocol) == 0);
-    CHECK(pthread_mutexattr_setrobust(&attributes, robust) == 0);
-    CHECK(pthread_mutex_init(mutex, &attributes) == 0);
-}
-
-static struct timespec after(long milliseconds) {
-    struct timespec time;
-    clock_gettime(CLOCK_REALTIME, &time);
-    time.tv_nsec += milliseconds % 1000 * 1000000;
-    time.tv_sec += milliseconds / 1000 + time.tv_nsec / 1000000000;
-    time.tv_nsec %= 1000000000;
-    return time;
 }
 
 /* The inversion: a thread of the least urgent level holds a lock and computes, one of a middle
@@ -91,7 +71,7 @@ static int invert(int protocol, int links, long milliseconds) {
     CHECK(sem_init(&has_locked, 0, 0) == 0);
     stop = 0;
     for (int i = 0; i < links; i++) {
-        make(&mutexes[i], protocol, PTHREAD_MUTEX_STALLED);
+        make(&mutexes[i], protocol, PTHREAD_MUTEX_STALLED, PTHREAD_PROCESS_PRIVATE);
         arguments[i] = (struct holder){&mutexes[i], i ? &mutexes[i - 1] : NULL, &has_locked};
         CHECK(pthread_create(&holders[i], NULL, hold, &arguments[i]) == 0);
         sem_wait(&has_locked);
@@ -100,7 +80,7 @@ static int invert(int protocol, int links, long milliseconds) {
     /* More urgent than the one between, which is more urgent than the holders. */
     CHECK(set(SCHED_FIFO, 50) == 0);
     long before = turns;
-    struct timespec until = after(milliseconds);
+    struct timespec until = in(CLOCK_REALTIME, milliseconds);
     int result = pthread_mutex_timedlock(&mutexes[links - 1], &until);
     if (result == 0) {
         printf("%d link(s): the middle thread ran %ld times\n", links, turns - before);
@@ -139,7 +119,7 @@ static void *count(void *argument) {
 
 static void many(void) {
     pthread_t threads[8];
-    make(&shared, PTHREAD_PRIO_INHERIT, PTHREAD_MUTEX_STALLED);
+    make(&shared, PTHREAD_PRIO_INHERIT, PTHREAD_MUTEX_STALLED, PTHREAD_PROCESS_PRIVATE);
     for (intptr_t i = 0; i < 8; i++)
         CHECK(pthread_create(&threads[i], NULL, count, (void *)i) == 0);
     for (int i = 0; i < 8; i++)
@@ -169,11 +149,6 @@ static pthread_t start(struct locker *locker) {
     CHECK(sem_init(&locker->go, 0, 0) == 0);
     CHECK(pthread_create(&thread, NULL, lock_some, locker) == 0);
     return thread;
-}
-
-static void until(volatile uint32_t *word, uint32_t bits) {
-    while ((*word & bits) != bits)
-        usleep(1000);
 }
 
 static void deadlocks_and_errors(void) {
@@ -208,7 +183,7 @@ static void deadlocks_and_errors(void) {
         usleep(1000);
     CHECK((a & FUTEX_TID_MASK) != own && other.result == 0);
     FAILS(futex(&a, FUTEX_LOCK_PI2, 0, &past, NULL, 0), ETIMEDOUT);
-    struct timespec soon = after(5);
+    struct timespec soon = in(CLOCK_REALTIME, 5);
     FAILS(futex(&a, FUTEX_LOCK_PI, 0, &soon, NULL, 0), ETIMEDOUT);
 
     /* It ends with both: this one gets them, and is told. */
@@ -269,7 +244,7 @@ static void *die_with_it(void *unused) {
 static void owners_end(void) {
     for (int round = 0; round < 2; round++) {
         pthread_t thread;
-        make(&robust, PTHREAD_PRIO_INHERIT, PTHREAD_MUTEX_ROBUST);
+        make(&robust, PTHREAD_PRIO_INHERIT, PTHREAD_MUTEX_ROBUST, PTHREAD_PROCESS_PRIVATE);
         CHECK(pthread_create(&thread, NULL, die_with_it, NULL) == 0);
         if (round == 0)
             CHECK(pthread_join(thread, NULL) == 0);
@@ -303,7 +278,7 @@ static void interrupted(void) {
     pthread_t thread;
     struct sigaction action = {.sa_handler = handle};
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
-    make(&shared, PTHREAD_PRIO_INHERIT, PTHREAD_MUTEX_STALLED);
+    make(&shared, PTHREAD_PRIO_INHERIT, PTHREAD_MUTEX_STALLED, PTHREAD_PROCESS_PRIVATE);
     CHECK(pthread_mutex_lock(&shared) == 0);
     CHECK(pthread_create(&thread, NULL, wait_for_shared, NULL) == 0);
     until((volatile uint32_t *)&shared, FUTEX_WAITERS);

@@ -12,21 +12,13 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "times.h"
 
 static __thread long local = 5;
 static __thread char large[3000];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
 static long shared;
-
-static struct timespec in(clockid_t clock, long milliseconds) {
-    struct timespec time;
-    clock_gettime(clock, &time);
-    time.tv_nsec += milliseconds % 1000 * 1000000;
-    time.tv_sec += milliseconds / 1000 + time.tv_nsec / 1000000000;
-    time.tv_nsec %= 1000000000;
-    return time;
-}
 
 static int is_past(clockid_t clock, struct timespec time) {
     struct timespec now;

@@ -1,7 +1,7 @@
 /* Mutexes with priority inheritance in memory that processes share: an inversion that is removed
    across processes, a chain through a lock of one of them, deadlocks, owners that are killed or
-   execute another program, waiters that are killed, hostile words and long lines. Also passes on Linux. "one":
-   on one hart, levels decide alone. */
+   execute another program, waiters that are killed, hostile words and long lines. Also passes on
+   Linux. "one": on one hart, levels decide alone. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
@@ -21,6 +21,8 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "inheriting.h"
+#include "times.h"
 
 /* What the processes share. */
 static struct shared {
@@ -37,29 +39,6 @@ static long lock(volatile uint32_t *word, const struct timespec *until) {
 
 static long unlock(volatile uint32_t *word) {
     return syscall(SYS_futex, word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0);
-}
-
-static int set(int policy, int priority) {
-    struct sched_param parameter = {priority};
-    return sched_setscheduler(0, policy, &parameter);
-}
-
-static void make(pthread_mutex_t *mutex, int protocol, int robust, int sharing) {
-    pthread_mutexattr_t attributes;
-    CHECK(pthread_mutexattr_init(&attributes) == 0);
-    CHECK(pthread_mutexattr_setprotocol(&attributes, protocol) == 0);
-    CHECK(pthread_mutexattr_setrobust(&attributes, robust) == 0);
-    CHECK(pthread_mutexattr_setpshared(&attributes, sharing) == 0);
-    CHECK(pthread_mutex_init(mutex, &attributes) == 0);
-}
-
-static struct timespec after(long milliseconds) {
-    struct timespec time;
-    clock_gettime(CLOCK_REALTIME, &time);
-    time.tv_nsec += milliseconds % 1000 * 1000000;
-    time.tv_sec += milliseconds / 1000 + time.tv_nsec / 1000000000;
-    time.tv_nsec %= 1000000000;
-    return time;
 }
 
 static void begin(void) {
@@ -86,11 +65,6 @@ static void killed(pid_t child) {
     int status;
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-}
-
-static void until(volatile uint32_t *word, uint32_t bits) {
-    while ((*word & bits) != bits)
-        usleep(1000);
 }
 
 /* A process of the least urgent level holds the mutex and computes, one of a middle level computes
@@ -148,7 +122,7 @@ static int invert(int protocol, void (*holder)(void), long milliseconds) {
     pid_t second = start(middle);
     CHECK(set(SCHED_FIFO, 50) == 0);
     long before = shared->turns;
-    struct timespec time = after(milliseconds);
+    struct timespec time = in(CLOCK_REALTIME, milliseconds);
     int result = pthread_mutex_timedlock(&shared->mutex, &time);
     if (result == 0) {
         printf("the process in the middle ran %ld times\n", shared->turns - before);
@@ -203,7 +177,7 @@ static void deadlocks_and_times(void) {
     FAILS(unlock(&shared->words[0]), EPERM);
     CHECK(unlock(&shared->words[1]) == 0);
     CHECK((shared->words[1] & FUTEX_TID_MASK) == (uint32_t)child);
-    struct timespec soon = after(5);
+    struct timespec soon = in(CLOCK_REALTIME, 5);
     FAILS(lock(&shared->words[1], &soon), ETIMEDOUT);
     sem_post(&shared->go);
     ended(child);
@@ -325,7 +299,7 @@ static void strangers(void) {
     begin();
     pid_t stranger = start(forget_memory);
     sem_wait(&shared->ready);
-    struct timespec soon = after(30);
+    struct timespec soon = in(CLOCK_REALTIME, 30);
     for (int tries = 0; tries < 1000; tries++) {
         shared->words[0] = (uint32_t)stranger;
         long result = lock(&shared->words[0], &soon);
@@ -334,7 +308,7 @@ static void strangers(void) {
             break;
         /* It has not unmapped it yet. */
         CHECK(errno == ETIMEDOUT);
-        soon = after(5);
+        soon = in(CLOCK_REALTIME, 5);
     }
     CHECK(!is_cops() || errno == ESRCH);
     shared->words[1] = 1 << 29;

@@ -138,7 +138,7 @@ impl<L: Key, T: Key, W: Copy> Inheritance<L, T, W> {
     /// Whether this thread waits.
     #[must_use]
     pub fn is_blocked(&self, thread: T) -> bool {
-        self.blocked.contains_key(&thread)
+        self.waits_for(thread).is_some()
     }
 
     /// The owner of a lock for which threads wait.

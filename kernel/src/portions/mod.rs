@@ -129,11 +129,7 @@ pub fn point_with_interrupts_off(kind: u32) {
 /// The kernel was entered from user mode. Interrupts are disabled.
 #[inline(always)]
 pub fn enter() {
-    if is_on() {
-        let hart = &HARTS[arch::hart_index()];
-        hart.point(key(portion::INTERRUPTED, 0));
-        hart.off();
-    }
+    point_with_interrupts_off(portion::INTERRUPTED);
 }
 
 /// The kernel is left for user mode or sleep. Interrupts are disabled.
