@@ -9,7 +9,7 @@
 #include "check.h"
 
 /* Sets the level of this thread. */
-static int set(int policy, int priority) {
+__attribute__((unused)) static int set(int policy, int priority) {
     struct sched_param parameter = {priority};
     return sched_setscheduler(0, policy, &parameter);
 }

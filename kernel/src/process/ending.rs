@@ -81,13 +81,22 @@ impl Process {
     }
 
     /// What releases the robust mutexes of the virtual CPU that [`remove_cpu`](Self::remove_cpu)
-    /// removes next, if other processes may wait for them. Those can find its thread until then.
+    /// removes next. Other processes can find its thread until then.
     pub(super) fn release_robust(&self) -> Option<Releasing> {
+        let last = self.cpus.lock().last().cloned()?;
+        self.take_robust(&last)
+    }
+
+    /// What releases the robust mutexes of `cpu`, of which the program ends, if other processes may
+    /// wait for them. It has none afterwards.
+    pub(super) fn take_robust(&self, cpu: &VirtualCpu) -> Option<Releasing> {
         if !self.space.shares_memory() {
             return None;
         }
-        let last = self.cpus.lock().last().cloned()?;
-        last.as_thread().and_then(|thread| Releasing::new(self, thread))
+        let thread = cpu.as_thread()?;
+        let list = Releasing::new(self, thread);
+        thread.robust_list.store(0, Relaxed);
+        list
     }
 
     /// Removes one of the process's virtual CPUs; returns whether there are more. Called by the

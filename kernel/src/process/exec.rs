@@ -21,7 +21,8 @@ use super::loader::{Asking, Image, Start};
 use super::spawn::Request;
 use super::undelivered::calls;
 use super::{
-    Personality, Portion, Process, Program, SharedAreas, VirtualCpu, begin_page, children, reaper,
+    Personality, Portion, Process, Program, Releasing, SharedAreas, VirtualCpu, begin_page,
+    children, reaper,
 };
 use crate::arch::{self, UserContext};
 use crate::fs::SharedAsk;
@@ -55,11 +56,24 @@ enum Stage {
     Loading(Box<New>),
     /// It is complete. The other virtual CPUs, from this number on, are being ended.
     Ending(Box<New>, Ready, usize),
+    /// The robust mutexes of a virtual CPU are being released. Then the others are being ended, from
+    /// this number on; `None` after those of the caller, which come last.
+    Releasing(Box<New>, Ready, Releasing, Option<usize>),
     /// Calls of the old program, in the cells from this number on, are being cancelled.
     Cancelling(Box<New>, Ready, usize),
     /// Files are being closed.
     Closing(Box<New>, Ready),
     /// Nothing, after the last portion and after an error.
+    Ended,
+}
+
+/// What is left to do after a portion that ends virtual CPUs.
+enum Others {
+    /// Those from this number on.
+    More(usize),
+    /// First the robust mutexes of the one with this number, which has ended.
+    Robust(Releasing, usize),
+    /// Nothing: all others have ended.
     Ended,
 }
 
@@ -144,9 +158,22 @@ impl Executing {
                 }
             },
             Stage::Ending(new, ready, from) => match process.end_some_others(cpu, from) {
-                Some(next) => Stage::Ending(new, ready, next),
-                None => Stage::Cancelling(new, ready, 0),
+                Others::More(next) => Stage::Ending(new, ready, next),
+                Others::Robust(list, next) => Stage::Releasing(new, ready, list, Some(next)),
+                Others::Ended => match process.take_robust(cpu) {
+                    Some(list) => Stage::Releasing(new, ready, list, None),
+                    None => Stage::Cancelling(new, ready, 0),
+                },
             },
+            Stage::Releasing(new, ready, mut list, next) => {
+                if list.release_some(process) {
+                    Stage::Releasing(new, ready, list, next)
+                } else if let Some(next) = next {
+                    Stage::Ending(new, ready, next)
+                } else {
+                    Stage::Cancelling(new, ready, 0)
+                }
+            }
             Stage::Cancelling(new, ready, first) => match process.cancel_some(first) {
                 Some(next) => Stage::Cancelling(new, ready, next),
                 None => Stage::Closing(new, ready),
@@ -208,9 +235,8 @@ impl Process {
         self.is_being_replaced() && self.cpus.lock().is_replacer(cpu.index)
     }
 
-    /// Ends and removes some of the virtual CPUs beside `keeper`, from number `from` on. Returns
-    /// the number to continue with; `None` if all others have ended.
-    fn end_some_others(&self, keeper: &VirtualCpu, from: usize) -> Option<usize> {
+    /// Ends and removes some of the virtual CPUs beside `keeper`, from number `from` on.
+    fn end_some_others(&self, keeper: &VirtualCpu, from: usize) -> Others {
         let mut next = from;
         for _ in 0..PORTION_CPUS {
             let mut cpus = self.cpus.lock();
@@ -220,7 +246,7 @@ impl Process {
                 let threads = usize::from(keeper.index >= cops_abi::page::MAX_CPUS);
                 let is_alone = cpus.census().alive() <= 1 && cpus.thread_count() == threads;
                 // Some had a hart, and end when they leave it: they are looked at again.
-                return if is_alone { None } else { Some(0) };
+                return if is_alone { Others::Ended } else { Others::More(0) };
             };
             let cpu = cpu.clone();
             next = cpu.index + 1;
@@ -247,8 +273,13 @@ impl Process {
             if after != Some(CpuState::Ended) {
                 continue;
             }
-            let removed = cpus.remove_thread(cpu.index);
             drop(cpus);
+            // As when it ends by itself: as long as its mutexes say that it has them, other
+            // processes find it by its number.
+            if let Some(list) = self.take_robust(&cpu) {
+                return Others::Robust(list, cpu.index);
+            }
+            let removed = self.cpus.lock().remove_thread(cpu.index);
             drop(removed);
             cpu.leave_futex();
             cpu.leave_blocked();
@@ -258,7 +289,7 @@ impl Process {
                 break;
             }
         }
-        Some(next)
+        Others::More(next)
     }
 
     /// The new program, which is in place, begins on virtual CPU 0: `cpu`, which has replaced the

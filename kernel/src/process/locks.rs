@@ -70,6 +70,9 @@ enum Found {
     Locked,
     /// The thread with this id has it, and the word says that threads wait.
     Owned(u32),
+    /// This thread, for which others wait, has ended: the word says so already, and the lock is about
+    /// to go to the first of them. A thread that took it now would have it at the same time.
+    Left(ThreadKey),
 }
 
 /// The levels of threads, for the table.
@@ -202,17 +205,21 @@ impl Process {
         // Dropped without the lock of the table.
         let owner;
         let mut table = LOCKS.lock();
-        owner = match self.take(&table, id, (lock, place), true)? {
+        let key = match self.take(&table, id, (lock, place), true)? {
             Found::Locked => return Ok(true),
+            Found::Left(key) => key,
             // With the table locked: what frees a process removes its threads before it hands over
             // their locks.
-            Found::Owned(owner) => self.owner(lock, owner).ok_or(Errno::ESRCH)?,
+            Found::Owned(id) => {
+                owner = self.owner(lock, id).ok_or(Errno::ESRCH)?;
+                if owner.as_thread().is_none_or(|owner| owner.has_left_locks.load(Relaxed)) {
+                    return Err(Errno::ESRCH);
+                }
+                owner.process.key_of(owner.index)
+            }
         };
-        if owner.as_thread().is_none_or(|owner| owner.has_left_locks.load(Relaxed)) {
-            return Err(Errno::ESRCH);
-        }
         let wait = Wait { process: self.id, address, coroutine };
-        let owned = (lock, owner.process.key_of(owner.index));
+        let owned = (lock, key);
         match table.wait(self.key_of(index), owned, wait, places, &mut Levels { own: self }) {
             Ok(()) => Ok(false),
             Err(Refused::Deadlock) => Err(Errno::EDEADLK),
@@ -319,8 +326,8 @@ impl Process {
         wake_by_number(next.map_or(0, |next| next.wake.coroutine));
     }
 
-    /// Locks a word for the thread `own`, if it is free or its owner has died. If it is not free
-    /// and `marks`, sets the bit that threads wait.
+    /// Locks a word for the thread `own`, if it is free, or its owner has died and no thread waits. If
+    /// it is not free and `marks`, sets the bit that threads wait.
     fn take(
         &self,
         table: &Table,
@@ -333,7 +340,13 @@ impl Process {
             let owner = before & word::OWNER;
             let after = match owner {
                 0 => {
-                    let waiters = if table.owner(lock).is_some() { word::WAITERS } else { 0 };
+                    let waited_for = table.owner(lock);
+                    if let Some(key) = waited_for
+                        && before & word::OWNER_DIED != 0
+                    {
+                        return Ok(Found::Left(key));
+                    }
+                    let waiters = if waited_for.is_some() { word::WAITERS } else { 0 };
                     own | waiters | before & word::OWNER_DIED
                 }
                 _ if owner == own => return Err(Errno::EDEADLK),
