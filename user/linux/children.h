@@ -1,5 +1,6 @@
-/* How children end and stop; what is wrong is printed with the status. */
+/* How children begin, end and stop; what is wrong is printed with the status. */
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,23 @@ __attribute__((unused)) static void ended_with(pid_t child, int code) {
     if (!WIFEXITED(status) || WEXITSTATUS(status) != code)
         printf("status %x\n", status);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == code);
+}
+
+/* A child that ends with 0 after `body`. */
+__attribute__((unused)) static pid_t fork_child(void (*body)(void)) {
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        body();
+        _exit(0);
+    }
+    return child;
+}
+
+__attribute__((unused)) static void kill_child(pid_t child) {
+    CHECK(kill(child, SIGKILL) == 0);
+    ended_by(child, SIGKILL);
 }
 
 __attribute__((unused)) static void stopped_by(pid_t child, int signal) {

@@ -43,17 +43,6 @@ static void begin(int protocol) {
         make(&shared->mutex[i], protocol, PTHREAD_MUTEX_ROBUST, PTHREAD_PROCESS_SHARED);
 }
 
-static pid_t start(void (*body)(void)) {
-    fflush(stdout);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        body();
-        _exit(0);
-    }
-    return child;
-}
-
 static void lock_from(int first) {
     for (int i = first; i < first + EACH; i++)
         CHECK(pthread_mutex_lock(&shared->mutex[i]) == 0);
@@ -112,10 +101,10 @@ static void owners_execute(int protocol) {
     for (way = 0; way < WAYS; way++) {
         begin(protocol);
         CHECK(pipe(ends) == 0);
-        pid_t child = start(owner);
+        pid_t child = fork_child(owner);
         for (int i = 0; i < 4; i++)
             sem_wait(&shared->ready);
-        pid_t waiter = start(wait_for_sleeper);
+        pid_t waiter = fork_child(wait_for_sleeper);
         until(word(SLEEPS + 7), FUTEX_WAITERS);
         sem_post(&shared->go);
         char byte;
@@ -134,8 +123,7 @@ static void owners_execute(int protocol) {
             CHECK(pthread_mutex_unlock(&shared->mutex[i]) == 0);
         }
         ended_with(waiter, 0);
-        CHECK(kill(child, SIGKILL) == 0);
-        ended_by(child, SIGKILL);
+        kill_child(child);
     }
 }
 
@@ -171,12 +159,11 @@ static void bad_lists(void) {
 static void hostile_lists(void) {
     begin(PTHREAD_PRIO_NONE);
     CHECK(pipe(ends) == 0);
-    pid_t child = start(bad_lists);
+    pid_t child = fork_child(bad_lists);
     char byte;
     CHECK(close(ends[1]) == 0 && read(ends[0], &byte, 1) == 1 && close(ends[0]) == 0);
     CHECK(pthread_mutex_trylock(&shared->mutex[0]) == EOWNERDEAD);
-    CHECK(kill(child, SIGKILL) == 0);
-    ended_by(child, SIGKILL);
+    kill_child(child);
 }
 
 /* A process that is killed has a mutex with inheritance, for which another one waits. A third locks
@@ -221,15 +208,14 @@ static void enter_when_it_has_died(void) {
 static void one_after_the_other(void) {
     for (int round = 0; round < 10; round++) {
         begin(PTHREAD_PRIO_INHERIT);
-        pid_t child = start(has_many_threads);
+        pid_t child = fork_child(has_many_threads);
         for (int i = 0; i < 101; i++)
             sem_wait(&shared->ready);
-        pid_t waits = start(enter);
+        pid_t waits = fork_child(enter);
         until(word(SLEEPS), FUTEX_WAITERS);
-        pid_t comes = start(enter_when_it_has_died);
+        pid_t comes = fork_child(enter_when_it_has_died);
         usleep(2000);
-        CHECK(kill(child, SIGKILL) == 0);
-        ended_by(child, SIGKILL);
+        kill_child(child);
         ended_with(waits, 0);
         ended_with(comes, 0);
         CHECK(shared->turns == 2 && shared->both == 0);

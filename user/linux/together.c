@@ -1,7 +1,7 @@
 /* Mutexes with priority inheritance in memory that processes share: an inversion that is removed
    across processes, a chain through a lock of one of them, deadlocks, owners that are killed or
-   execute another program, waiters that are killed, hostile words and long lines. Also passes on
-   Linux. "one": on one hart, levels decide alone. */
+   execute another program, waiters that are killed, hostile words. Also passes on Linux. "one": on
+   one hart, levels decide alone. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
@@ -14,13 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "children.h"
 #include "inheriting.h"
 #include "times.h"
 
@@ -33,38 +33,9 @@ static struct shared {
     volatile int stop;
 } *shared;
 
-static long lock(volatile uint32_t *word, const struct timespec *until) {
-    return syscall(SYS_futex, word, FUTEX_LOCK_PI, 0, until, NULL, 0);
-}
-
-static long unlock(volatile uint32_t *word) {
-    return syscall(SYS_futex, word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0);
-}
-
 static void begin(void) {
     memset((void *)shared, 0, sizeof *shared);
     CHECK(sem_init(&shared->ready, 1, 0) == 0 && sem_init(&shared->go, 1, 0) == 0);
-}
-
-static pid_t start(void (*body)(void)) {
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        body();
-        _exit(0);
-    }
-    return child;
-}
-
-static void ended(pid_t child) {
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
-static void killed(pid_t child) {
-    int status;
-    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
 /* A process of the least urgent level holds the mutex and computes, one of a middle level computes
@@ -117,9 +88,9 @@ static void middle(void) {
 static int invert(int protocol, void (*holder)(void), long milliseconds) {
     begin();
     make(&shared->mutex, protocol, PTHREAD_MUTEX_STALLED, PTHREAD_PROCESS_SHARED);
-    pid_t first = start(holder);
+    pid_t first = fork_child(holder);
     sem_wait(&shared->ready);
-    pid_t second = start(middle);
+    pid_t second = fork_child(middle);
     CHECK(set(SCHED_FIFO, 50) == 0);
     long before = shared->turns;
     struct timespec time = in(CLOCK_REALTIME, milliseconds);
@@ -131,8 +102,8 @@ static int invert(int protocol, void (*holder)(void), long milliseconds) {
     }
     shared->stop = 1;
     CHECK(set(SCHED_OTHER, 0) == 0);
-    ended(second);
-    ended(first);
+    ended_with(second, 0);
+    ended_with(first, 0);
     return result;
 }
 
@@ -153,9 +124,9 @@ static void many(void) {
     begin();
     make(&shared->mutex, PTHREAD_PRIO_INHERIT, PTHREAD_MUTEX_ROBUST, PTHREAD_PROCESS_SHARED);
     for (int i = 0; i < COUNT; i++)
-        children[i] = start(add);
+        children[i] = fork_child(add);
     for (int i = 0; i < COUNT; i++)
-        ended(children[i]);
+        ended_with(children[i], 0);
     CHECK(shared->sum == COUNT * 500);
 }
 
@@ -170,7 +141,7 @@ static void lock_two(void) {
 static void deadlocks_and_times(void) {
     begin();
     CHECK(lock(&shared->words[1], NULL) == 0);
-    pid_t child = start(lock_two);
+    pid_t child = fork_child(lock_two);
     until(&shared->words[1], FUTEX_WAITERS);
     CHECK((shared->words[0] & FUTEX_TID_MASK) == (uint32_t)child);
     FAILS(lock(&shared->words[0], NULL), EDEADLK);
@@ -180,7 +151,7 @@ static void deadlocks_and_times(void) {
     struct timespec soon = in(CLOCK_REALTIME, 5);
     FAILS(lock(&shared->words[1], &soon), ETIMEDOUT);
     sem_post(&shared->go);
-    ended(child);
+    ended_with(child, 0);
     CHECK(lock(&shared->words[1], NULL) == 0 && unlock(&shared->words[1]) == 0);
 }
 
@@ -212,13 +183,13 @@ static void want_mutex(void) {
 /* The owner is killed while another process waits: that one gets the lock and is told. */
 static void owners_are_killed(void) {
     begin();
-    pid_t owner = start(lock_and_stay);
+    pid_t owner = fork_child(lock_and_stay);
     sem_wait(&shared->ready);
-    pid_t waiter = start(want_word);
+    pid_t waiter = fork_child(want_word);
     sem_wait(&shared->ready);
     until(&shared->words[0], FUTEX_WAITERS);
-    killed(owner);
-    ended(waiter);
+    kill_child(owner);
+    ended_with(waiter, 0);
     CHECK(shared->results[1] == 1);
     CHECK((shared->results[2] & FUTEX_TID_MASK) == waiter);
     CHECK(shared->results[2] & FUTEX_OWNER_DIED);
@@ -228,15 +199,15 @@ static void owners_are_killed(void) {
         begin();
         shared->results[0] = 1;
         make(&shared->mutex, PTHREAD_PRIO_INHERIT, PTHREAD_MUTEX_ROBUST, PTHREAD_PROCESS_SHARED);
-        owner = start(lock_and_stay);
+        owner = fork_child(lock_and_stay);
         sem_wait(&shared->ready);
         if (waits) {
-            waiter = start(want_mutex);
+            waiter = fork_child(want_mutex);
             until((volatile uint32_t *)&shared->mutex, FUTEX_WAITERS);
-            killed(owner);
-            ended(waiter);
+            kill_child(owner);
+            ended_with(waiter, 0);
         } else {
-            killed(owner);
+            kill_child(owner);
             want_mutex();
         }
         CHECK(pthread_mutex_lock(&shared->mutex) == 0 && pthread_mutex_unlock(&shared->mutex) == 0);
@@ -256,15 +227,15 @@ static void lock_and_execute(void) {
 /* The owner executes another program, which has nothing of the memory. */
 static void owners_execute(void) {
     begin();
-    pid_t owner = start(lock_and_execute);
+    pid_t owner = fork_child(lock_and_execute);
     sem_wait(&shared->ready);
-    pid_t waiter = start(want_word);
+    pid_t waiter = fork_child(want_word);
     sem_wait(&shared->ready);
     until(&shared->words[0], FUTEX_WAITERS);
     sem_post(&shared->go);
-    ended(waiter);
+    ended_with(waiter, 0);
     CHECK(shared->results[1] == 1 && (shared->results[2] & FUTEX_OWNER_DIED));
-    killed(owner);
+    kill_child(owner);
 }
 
 /* Waiters are killed: the lock goes to one that is left. */
@@ -273,15 +244,15 @@ static void waiters_are_killed(void) {
     pid_t waiters[6];
     CHECK(lock(&shared->words[0], NULL) == 0);
     for (int i = 0; i < 6; i++)
-        waiters[i] = start(want_word);
+        waiters[i] = fork_child(want_word);
     for (int i = 0; i < 6; i++)
         sem_wait(&shared->ready);
     until(&shared->words[0], FUTEX_WAITERS);
     usleep(5000);
     for (int i = 0; i < 5; i++)
-        killed(waiters[i]);
+        kill_child(waiters[i]);
     CHECK(unlock(&shared->words[0]) == 0);
-    ended(waiters[5]);
+    ended_with(waiters[5], 0);
     CHECK(shared->results[1] == 1 && shared->words[0] == 0);
 }
 
@@ -297,7 +268,7 @@ static void forget_memory(void) {
    owner. */
 static void strangers(void) {
     begin();
-    pid_t stranger = start(forget_memory);
+    pid_t stranger = fork_child(forget_memory);
     sem_wait(&shared->ready);
     struct timespec soon = in(CLOCK_REALTIME, 30);
     for (int tries = 0; tries < 1000; tries++) {
@@ -314,69 +285,7 @@ static void strangers(void) {
     shared->words[1] = 1 << 29;
     if (is_cops())
         FAILS(lock(&shared->words[1], NULL), ESRCH);
-    killed(stranger);
-}
-
-/* Hostile: a line of processes, each of which waits for the one before, and a crowd that waits for
-   the last one at all levels. All of it is killed. */
-enum { LINKS = 12, CROWD = 100 };
-
-static volatile uint32_t *line;
-static int place;
-
-static void stand_in_line(void) {
-    CHECK(lock(&line[place], NULL) == 0);
-    sem_post(&shared->ready);
-    if (place > 0) {
-        /* From some length on it is refused. */
-        CHECK(lock(&line[place - 1], NULL) == -1 && errno == EDEADLK);
-        shared->results[0]++;
-    }
-    for (;;)
-        pause();
-}
-
-static void *press(void *level) {
-    setpriority(PRIO_PROCESS, (id_t)gettid(), (int)(long)level);
-    sem_post(&shared->ready);
-    lock(&line[LINKS - 1], NULL);
-    return NULL;
-}
-
-static void crowd(void) {
-    pthread_attr_t attributes;
-    CHECK(pthread_attr_init(&attributes) == 0);
-    CHECK(pthread_attr_setstacksize(&attributes, 65536) == 0);
-    for (long i = 0; i < CROWD; i++) {
-        pthread_t thread;
-        CHECK(pthread_create(&thread, &attributes, press, (void *)(19 - i % 39)) == 0);
-    }
-    for (;;)
-        pause();
-}
-
-static void lines_and_crowds(void) {
-    pid_t links[LINKS];
-    begin();
-    line = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(line != MAP_FAILED);
-    for (place = 0; place < LINKS; place++) {
-        links[place] = start(stand_in_line);
-        sem_wait(&shared->ready);
-        if (place > 0)
-            until(&line[place - 1], FUTEX_WAITERS);
-    }
-    usleep(5000);
-    if (is_cops())
-        CHECK(shared->results[0] >= 1 && shared->results[0] <= 3);
-    pid_t child = start(crowd);
-    for (int i = 0; i < CROWD; i++)
-        sem_wait(&shared->ready);
-    until(&line[LINKS - 1], FUTEX_WAITERS);
-    killed(child);
-    for (int i = LINKS - 1; i >= 0; i--)
-        killed(links[i]);
-    CHECK(munmap((void *)line, 4096) == 0);
+    kill_child(stranger);
 }
 
 int main(int count, char **arguments) {
@@ -398,7 +307,6 @@ int main(int count, char **arguments) {
     owners_execute();
     waiters_are_killed();
     strangers();
-    lines_and_crowds();
     puts("processes lock together");
     return 0;
 }

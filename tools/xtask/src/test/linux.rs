@@ -59,7 +59,7 @@ const PACKAGES: [(&str, &[&str]); 2] = [("rust", &["event-loop"]), ("peers", &["
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 54] = [
+const TESTS: [Test; 55] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -364,6 +364,15 @@ const TESTS: [Test; 54] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "processes lock together",
+        message: "",
+    },
+    Test {
+        name: "line: processes that wait for each other's locks, and a crowd",
+        program: "line",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "the line has gone",
         message: "",
     },
     Test {
