@@ -40,7 +40,7 @@ mod modelled {
     }
 }
 
-/// A function that is `const`, except for loom, whose atomics cannot be constants.
+/// A function that is `const`, except for loom: its atomics cannot be constants.
 macro_rules! const_unless_loom {
     ($(#[$attribute:meta])* pub fn $name:ident() -> $type:ty $body:block) => {
         $(#[$attribute])*

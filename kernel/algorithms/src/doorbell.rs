@@ -12,8 +12,8 @@
 //!    were published before any `owe` that the `take` follows. So `owe` updates the word also if a
 //!    notification is owed already: a load would not order the frames with the hart that takes it.
 //! 2. Each hart that owes something takes it, or finds it taken, before it sleeps and before it
-//!    computes in user mode for longer than [`Bounds::latest_ticks`]. So a notification that another
-//!    hart has taken is given by that hart, and one that was owed anew is that hart's.
+//!    computes in user mode for longer than [`Bounds::latest_ticks`]. So a notification that
+//!    another hart has taken is given by that hart, and one that was owed anew is that hart's.
 
 use crate::atomic::{AtomicU64, Ordering::*, const_unless_loom};
 

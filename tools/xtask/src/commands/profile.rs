@@ -32,9 +32,9 @@ const WARM_UP_REQUESTS: u32 = 20;
 const LIMIT_SECONDS: u32 = 600;
 /// How far the kernel's count of instructions may be from the profile's: this part of the profile,
 const TOLERATED_PART: i64 = 5000;
-/// and this part of what leads into sleep in both loads together. The kernel reads its counter in the
-/// middle of a function, and the profile has the whole of it: some instructions of each sleep are on
-/// the other side.
+/// and this part of what leads into sleep in both loads together. The kernel reads its counter in
+/// the middle of a function, and the profile has the whole of it: some instructions of each sleep
+/// are on the other side.
 const TOLERATED_PART_OF_SLEEP: i64 = 20;
 
 pub fn run(workspace: &Workspace, options: &Options) -> Outcome<u8> {
