@@ -10,6 +10,8 @@
 extern crate alloc;
 
 pub mod archive;
+pub mod arrivals;
+mod atomic;
 pub mod buddy;
 pub mod byte_queue;
 pub mod chance;
@@ -19,6 +21,7 @@ pub mod deadlines;
 pub mod device_tree;
 pub mod dirent;
 pub mod dirty_room;
+pub mod doorbell;
 pub mod event_index;
 pub mod expirations;
 pub mod file_locks;

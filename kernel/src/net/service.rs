@@ -11,6 +11,7 @@ use core::net::IpAddr;
 use core::task::Poll;
 
 use cops_abi::{Errno, Priority, bootargs};
+use cops_algorithms::arrivals::Busyness;
 use cops_fallible::{List, try_arc, try_box};
 use cops_net::{
     Clock, Configuration, DeviceFull, EthernetAddressing, FrameDevice, RandomSeeds, Stack,
@@ -29,9 +30,6 @@ use crate::sched::{self, arrivals, doorbell, timer};
 /// Number of frames processed before the service yields to other coroutines of its priority: one
 /// frame and its consequences take up to 12,000 instructions.
 const FRAMES_PER_PORTION: usize = 4;
-
-/// After so many interrupts in a row without sleep, frames are looked for.
-const BUSY_INTERRUPTS: u32 = 4;
 
 static STACK: Once<Arc<Stack>> = Once::new();
 
@@ -199,24 +197,21 @@ fn addressing(arguments: &str) -> EthernetAddressing {
 /// Passes received frames to the stack.
 async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Box<Receiver>) {
     line.enable();
-    // Interrupts since a hart has slept.
-    let (mut in_a_row, mut sleeps_before) = (0u32, 0);
+    let mut busyness = Busyness::default();
     loop {
         line.next().await;
         receiver.acknowledge();
         // If no hart has slept for some interrupts, frames wait for their turn anyway: until a hart
         // would sleep, they are looked for.
-        let sleeps = arrivals::sleeps();
-        in_a_row = if sleeps == sleeps_before { in_a_row.saturating_add(1) } else { 0 };
-        sleeps_before = sleeps;
-        let are_looked_for = in_a_row >= BUSY_INTERRUPTS;
+        let are_looked_for = busyness.interrupt(arrivals::sleeps());
         loop {
             // The wake may also mean that there is room to transmit again.
             stack.transmit_ready();
             let found_some = receive_all(stack, &mut receiver).await;
-            if found_some && are_looked_for {
-                arrivals::next(receiver.received()).await;
-            } else if !receiver.enable_interrupts() {
+            if found_some && are_looked_for && arrivals::next(receiver.received()).await {
+                continue;
+            }
+            if !receiver.enable_interrupts() {
                 break;
             }
         }

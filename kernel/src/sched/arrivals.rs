@@ -10,13 +10,14 @@
 //! - by the timer interrupt of its hart, which then comes within [`LATEST_MICROSECONDS`]: by it a
 //!   program that computes for long is interrupted.
 //!
-//! If it finds no frame then, it goes back to interrupts.
+//! If it finds no frame then, it goes back to interrupts. The transitions are
+//! `cops_algorithms::arrivals`, which the model checker explores.
 #![forbid(unsafe_code)]
 
 use core::future::poll_fn;
-use core::sync::atomic::{AtomicU16, AtomicU64, Ordering::*};
 use core::task::Poll;
 
+use cops_algorithms::arrivals::Arrivals;
 use cops_executor::CoroutineId;
 use spin::Once;
 
@@ -28,19 +29,14 @@ use crate::drivers::virtio_net::Returned;
 /// slice.
 const LATEST_MICROSECONDS: u64 = 1000;
 
-/// The receiver that waits; 0 if none does.
-static WAITER: AtomicU64 = AtomicU64::new(0);
+static ARRIVALS: Arrivals = Arrivals::new();
 
-/// The card's count of frames, and its value when the receiver had received all of them.
+/// The card's count of frames.
 static ARRIVED: Once<Returned> = Once::new();
-static RECEIVED: AtomicU16 = AtomicU16::new(0);
-
-/// How often harts have gone to sleep.
-static SLEEPS: AtomicU64 = AtomicU64::new(0);
 
 /// The number of times that a hart has gone to sleep. While it stays the same, all are busy.
 pub fn sleeps() -> u64 {
-    SLEEPS.load(Relaxed)
+    ARRIVALS.sleeps()
 }
 
 /// From now on arrivals are those of this card.
@@ -49,24 +45,23 @@ pub fn install(arrived: Returned) {
 }
 
 /// Waits until a frame may have come after the first `received`. The card does not interrupt
-/// meanwhile.
-pub async fn next(received: u16) {
+/// meanwhile. Returns false at once if a hart sleeps: the card is to interrupt.
+pub async fn next(received: u16) -> bool {
     let mut is_first = true;
     poll_fn(|_| {
         if is_first && let Some(me) = cops_executor::current() {
             is_first = false;
-            // A look that sees the one store and not the other wakes in vain, or leaves it to the
-            // next look.
-            RECEIVED.store(received, Relaxed);
-            WAITER.store(me.raw(), Release);
+            if !ARRIVALS.begin(me.raw(), received) {
+                return Poll::Ready(false);
+            }
             timer::interrupt_by(latest_look(arch::now_ticks()));
             return Poll::Pending;
         }
         // Whatever the reason of this wake: the receiver looks.
-        WAITER.store(0, Relaxed);
-        Poll::Ready(())
+        ARRIVALS.end();
+        Poll::Ready(true)
     })
-    .await;
+    .await
 }
 
 /// When the receiver that begins to wait at `now_ticks` looks by itself.
@@ -83,19 +78,18 @@ pub fn on_timer(now_ticks: u64) -> u64 {
 /// Whether the receiver waits here.
 #[inline]
 pub fn are_awaited() -> bool {
-    WAITER.load(Relaxed) != 0
+    ARRIVALS.is_awaited()
 }
 
 /// Wakes the receiver if it waits here. Returns whether it did.
 #[inline]
 pub fn wake_receiver() -> bool {
-    are_awaited() && wake()
+    are_awaited() && wake(ARRIVALS.take())
 }
 
-#[cold]
-#[inline(never)]
-fn wake() -> bool {
-    match CoroutineId::from_raw(WAITER.swap(0, Acquire)) {
+/// Wakes the receiver that was taken.
+fn wake(receiver: u64) -> bool {
+    match CoroutineId::from_raw(receiver) {
         Some(receiver) => {
             cops_executor::wake_up(receiver);
             true
@@ -106,12 +100,18 @@ fn wake() -> bool {
 
 /// A hart is about to enter user mode while the receiver waits here: wakes it if a frame has come.
 pub fn look() {
-    if ARRIVED.get().is_some_and(|arrived| arrived.count() != RECEIVED.load(Relaxed)) {
-        wake();
+    if let Some(arrived) = ARRIVED.get() {
+        wake(ARRIVALS.look(arrived.count()));
     }
 }
 
-/// A hart goes to sleep.
-pub fn count_sleep() {
-    SLEEPS.fetch_add(1, Relaxed);
+/// A hart goes to sleep: returns whether it may. If not, the receiver was woken. Either way the
+/// hart calls [`end_sleep`] afterwards.
+pub fn begin_sleep() -> bool {
+    !wake(ARRIVALS.begin_sleep())
+}
+
+/// A hart that was to sleep runs again; `has_slept`: it did sleep.
+pub fn end_sleep(has_slept: bool) {
+    ARRIVALS.end_sleep(has_slept);
 }

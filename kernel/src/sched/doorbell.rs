@@ -10,14 +10,14 @@
 //! - before user mode is entered, if the process has nothing ready that is as urgent as what it
 //!   runs, or if the notification has been owed for [`OWED_MICROSECONDS`];
 //! - otherwise at the next timer interrupt, which comes within [`LATEST_MICROSECONDS`]. So a
-//!   program that computes for long delays the answers of others by no more.
+//!   program that computes for long delays the answers of others by no more;
+//! - after some portions of the kernel without any of these, if it has been owed for that long.
 //!
 //! All of it is on the hart that owes the notification: another hart may give it, too. There is one
-//! card.
+//! card. The transitions are `cops_algorithms::doorbell`, which the model checker explores.
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicU64, Ordering::*};
-
+use cops_algorithms::doorbell::{BeforeUserMode, Bounds, Owed};
 use spin::Once;
 
 use super::timer;
@@ -31,44 +31,58 @@ const OWED_MICROSECONDS: u64 = 100;
 const LATEST_MICROSECONDS: u64 = 1000;
 
 static NOTIFIER: Once<Notifier> = Once::new();
-
-/// Since when a notification is owed, in ticks; 0 if none is.
-static OWED_SINCE: AtomicU64 = AtomicU64::new(0);
+static OWED: Owed = Owed::new();
 
 /// From now on notifications are for this card.
 pub fn install(notifier: Notifier) {
     NOTIFIER.call_once(|| notifier);
 }
 
+fn bounds() -> Bounds {
+    Bounds {
+        peers_ticks: timer::ticks_from_microseconds(OWED_MICROSECONDS),
+        latest_ticks: timer::ticks_from_microseconds(LATEST_MICROSECONDS),
+    }
+}
+
 /// The card wants to be notified of frames that have been published.
 pub fn owe() {
-    // One that is owed already keeps its time. `Release`: with the hart that gives it, the frames
-    // are visible, which the device will look for.
-    let now_ticks = arch::now_ticks().max(1);
-    let _ = OWED_SINCE.compare_exchange(0, now_ticks, Release, Relaxed);
+    OWED.owe(arch::now_ticks());
 }
 
 /// Whether a notification is owed.
 #[inline]
 pub fn is_owed() -> bool {
-    OWED_SINCE.load(Relaxed) != 0
+    OWED.is_owed()
 }
 
 /// Gives the notification that is owed. Interrupt handlers may call this.
 #[inline]
 pub fn settle() {
     if is_owed() {
-        ring();
+        take_and_notify();
     }
 }
 
 #[cold]
 #[inline(never)]
-fn ring() {
-    if OWED_SINCE.swap(0, Acquire) != 0
-        && let Some(notifier) = NOTIFIER.get()
-    {
+fn take_and_notify() {
+    if OWED.take() {
+        notify();
+    }
+}
+
+fn notify() {
+    if let Some(notifier) = NOTIFIER.get() {
         notifier.notify();
+    }
+}
+
+/// This hart has run coroutines of the kernel for some portions: gives the notification if it has
+/// been owed for long.
+pub fn settle_late() {
+    if is_owed() && OWED.take_if_late(arch::now_ticks(), bounds()) {
+        notify();
     }
 }
 
@@ -76,12 +90,9 @@ fn ring() {
 /// interrupts soon enough. `has_peers`: the process has other work that is as urgent as what it
 /// runs.
 pub fn settle_before_user_mode(has_peers: bool) {
-    let now_ticks = arch::now_ticks();
-    let owed_ticks = now_ticks.saturating_sub(OWED_SINCE.load(Relaxed));
-    if !has_peers || owed_ticks >= timer::ticks_from_microseconds(OWED_MICROSECONDS) {
-        ring();
-    } else {
-        let latest_ticks = timer::ticks_from_microseconds(LATEST_MICROSECONDS);
-        timer::interrupt_by(now_ticks.saturating_add(latest_ticks));
+    match OWED.before_user_mode(arch::now_ticks(), has_peers, bounds()) {
+        BeforeUserMode::Nothing => {}
+        BeforeUserMode::Notify => notify(),
+        BeforeUserMode::InterruptBy(deadline_ticks) => timer::interrupt_by(deadline_ticks),
     }
 }

@@ -9,7 +9,7 @@ use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 
 use cops_abi::inspect::portion;
 use cops_executor::image;
-use cops_executor::{CoroutineId, Executor, Hooks, WorkerState};
+use cops_executor::{CoroutineId, Executor, Hooks, RunOutcome, WorkerState};
 
 use super::{arrivals, doorbell, hart_time};
 use crate::counters::INSTRUCTIONS_ASLEEP;
@@ -21,6 +21,9 @@ static WORKERS: [WorkerState; arch::MAX_HARTS] = [const { WorkerState::new() }; 
 
 /// Alignment that the executor requires: a cache line.
 const BLOCK_ALIGNMENT: usize = 64;
+
+/// After so many polls without sleep, a hart looks whether it owes a notification.
+const POLLS_BETWEEN_LOOKS: u64 = 64;
 
 /// The kernel's executor.
 pub fn executor() -> &'static Executor {
@@ -65,11 +68,11 @@ pub fn run_hart() -> ! {
     let worker = arch::hart_index() as u32;
     loop {
         portions::point(portion::EXECUTOR, || 0);
-        let _ = EXECUTOR.run_until_stalled(worker);
-        doorbell::settle();
-        if arrivals::wake_receiver() {
+        if EXECUTOR.run(worker, POLLS_BETWEEN_LOOKS) == RunOutcome::BudgetUsed {
+            doorbell::settle_late();
             continue;
         }
+        doorbell::settle();
         // With interrupts off: otherwise a handler could wake a coroutine after `prepare_park` has
         // checked, and the hart would sleep all the same. Parking is refused if anything is ready.
         // A wake from another hart arrives as an interrupt, which ends the sleep even while it is
@@ -80,13 +83,14 @@ pub fn run_hart() -> ! {
         arch::wait_for_interrupt_unless(|| {
             // Do not keep the page table of an ended process during the sleep.
             mm::release_dead();
-            parked = EXECUTOR.prepare_park(worker);
+            // The receiver of frames may become ready by this, so it comes before the check.
+            parked = arrivals::begin_sleep() && EXECUTOR.prepare_park(worker);
             if parked {
-                arrivals::count_sleep();
                 trace::emit(move || Event::Sleep {});
             }
             !parked
         });
+        arrivals::end_sleep(parked);
         hart_time::end_sleep();
         // An emulator that counts instructions may advance the counter while a hart sleeps.
         INSTRUCTIONS_ASLEEP.add(arch::instructions_retired().saturating_sub(before));
@@ -132,8 +136,8 @@ unsafe extern "C" fn release(_context: *mut (), block: *mut u8, bytes: usize) {
 /// Ends the sleep of the hart that runs `worker`.
 ///
 /// If that is this hart, an interrupt has ended its sleep, and this is called by the handler: a
-/// hart that looks whether it may sleep takes no interrupts, and wakes nothing. `run_hart` looks
-/// again when the handler returns.
+/// hart that looks whether it may sleep takes no interrupts, and wakes only before it parks.
+/// `run_hart` looks again when the handler returns.
 unsafe extern "C" fn notify(_context: *mut (), worker: u32) {
     if worker as usize == arch::hart_index() {
         return;

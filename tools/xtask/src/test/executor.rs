@@ -1,5 +1,6 @@
-//! Tests the executor's core under the model checker, and by stress on plain threads. Each is built
-//! with its own flags, and therefore in its own target folder.
+//! Tests the executor's core, and what the kernel does without a lock, under the model checker, and
+//! the core by stress on plain threads. Each is built with its own flags, and therefore in its own
+//! target folder.
 
 use std::process::Command;
 
@@ -12,24 +13,35 @@ use crate::process::capture;
 /// Scenes for every pair of transitions.
 pub fn loom(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let targets = ["--test", "loom", "--test", "loom_idle", "--test", "loom_sync"];
-    let cargo = cargo(context, "loom", &targets, &[context.filter()]);
-    judge(context, "loom", cargo, &[])
+    let executor = cargo(context, "cops-executor", "loom", &targets, &[context.filter()]);
+    let mut cases = judge(context, "loom", executor, &[])?;
+    let targets = ["--test", "loom"];
+    let kernel = cargo(context, "cops-algorithms", "cops_loom", &targets, &[context.filter()]);
+    cases.extend(judge(context, "loom", kernel, &[])?);
+    Ok(cases)
 }
 
 /// A mixture of all operations on threads, with atomics that are sometimes delayed, for
 /// `--stress-seconds`.
 pub fn stress(context: &Context<'_>) -> Outcome<Vec<Case>> {
-    let mut cargo = cargo(context, "cops_perturb", &["--test", "storm"], &["--nocapture"]);
+    let targets = ["--test", "storm"];
+    let mut cargo = cargo(context, "cops-executor", "cops_perturb", &targets, &["--nocapture"]);
     cargo.env("COPS_STRESS_SECONDS", context.options.stress_seconds.to_string());
     judge(context, "stress", cargo, &["COPS_STRESS_SEED=", " workers: "])
 }
 
-/// `cargo test` of the executor with this `cfg`, and a single stream of output as in `host`.
-fn cargo(context: &Context<'_>, cfg: &str, targets: &[&str], arguments: &[&str]) -> Command {
+/// `cargo test` of the package with this `cfg`, and a single stream of output as in `host`.
+fn cargo(
+    context: &Context<'_>,
+    package: &str,
+    cfg: &str,
+    targets: &[&str],
+    arguments: &[&str],
+) -> Command {
     let cargo = host::cargo(context.workspace);
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$@\" 2>&1", "sh"]).arg(cargo.get_program());
-    command.args(["test", "--release", "-p", "cops-executor", "--no-fail-fast"]).args(targets);
+    command.args(["test", "--release", "-p", package, "--no-fail-fast"]).args(targets);
     command.arg("--").args(arguments.iter().filter(|argument| !argument.is_empty()));
     command.envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.env("RUSTFLAGS", format!("--cfg {cfg}"));

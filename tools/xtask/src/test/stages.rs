@@ -66,7 +66,7 @@ const STAGES: [Stage; 26] = [
     },
     Stage {
         name: "loom",
-        about: "the executor's core under the model checker: a scene for every pair of transitions",
+        about: "the executor's core and the kernel's notifications under the model checker: a scene for every pair of transitions",
         is_long: true,
         can_choose: true,
         run: executor::loom,

@@ -3,7 +3,7 @@
 //! ```text
 //! == name
 //! file: path in the repository
-//! run: STAGE FILTER (guest, disk, exec, linux or tutorial) | cargo ARGUMENTS OF cargo test
+//! run: STAGE FILTER (guest, disk, exec, linux, loom or tutorial) | cargo ARGUMENTS OF cargo test
 //! expect: a text in the failure
 //! --- before
 //! lines that are in the file exactly once
@@ -73,7 +73,7 @@ fn parse_one(entry: &str) -> Option<Mutation> {
     };
     let run = field("run")?;
     let run = match run.split_once(' ')? {
-        (stage @ ("guest" | "disk" | "exec" | "linux" | "tutorial"), filter) => {
+        (stage @ ("guest" | "disk" | "exec" | "linux" | "loom" | "tutorial"), filter) => {
             Run::Stage(stage.to_owned(), filter.to_owned())
         }
         ("cargo", arguments) => {

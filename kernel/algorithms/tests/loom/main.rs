@@ -1,0 +1,9 @@
+//! Decision 59 under the model checker: every interleaving, and every value that a weakly ordered
+//! load may see, of a few harts. A scene for each pair of transitions that can meet.
+//!
+//! `./cops test --only loom`, or
+//! `RUSTFLAGS="--cfg cops_loom" cargo test --release -p cops-algorithms --test loom`
+#![cfg(cops_loom)]
+
+mod arrivals;
+mod doorbell;
