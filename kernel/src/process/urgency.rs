@@ -90,8 +90,11 @@ impl Process {
         }
         let current = self.page.workers[cpu.index % MAX_CPUS].current_priority();
         let waiting = waiting() | current.map_or(0, Priority::bit);
-        // A process that shows nothing is looking for work, or does not maintain its page.
-        self.ceiling.cap(Priority::most_urgent_in(waiting).unwrap_or(Priority::DEFAULT))
+        // A worker that publishes nothing is between two polls, or its program does not maintain
+        // the page. It keeps its level: it may have taken a coroutine from its queue, which would
+        // wait for ever if a process were busy at a level between the default and that one's.
+        let priority = Priority::most_urgent_in(waiting).unwrap_or_else(|| cpu.entity.priority());
+        self.ceiling.cap(priority)
     }
 
     /// Updates the urgency of the process for one of its running virtual CPUs, and returns it. Its

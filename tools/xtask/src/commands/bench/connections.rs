@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::Rows;
 use super::closed::Session;
 use super::table::Table;
+use super::words::listen_to_success;
 use crate::cli::{Bench, Machine, Model};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
@@ -44,6 +45,8 @@ const QUICK_SCALE: [u32; 2] = [10, 1000];
 /// Connections that send requests meanwhile, and requests of each in the counted runs.
 const ACTIVE: u32 = 16;
 const REQUESTS: [u32; 2] = [50, 300];
+/// Time limit of a boot that only prints.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Files that this program and QEMU have open besides connections.
 const OTHER_FILES: u64 = 200;
 
@@ -53,11 +56,18 @@ pub fn memory(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let mebibytes = fitting_memory(prepared, options)?;
     let models = Model::value_variants().iter().copied();
     let models = models.take(if options.quick { 1 } else { usize::MAX });
+    let coroutines = coroutine_bytes(prepared, options)?;
     let mut rows = Rows::new();
     for model in models {
         let mut step = Step::begin(Progress::Lines, format!("connections of {}", model.name()));
         let machine = Machine { mem: format!("{mebibytes}M"), ..options.machine.clone() };
-        rows.push(fill(prepared, &machine, model, &mut step)?);
+        let mut row = fill(prepared, &machine, model, &mut step)?;
+        let is_of_coroutines = matches!(model, Model::Kcuc | Model::Ktuc);
+        for (component, bytes) in COMPONENTS.iter().zip(coroutines) {
+            let bytes = is_of_coroutines.then_some(bytes);
+            row.insert(format!("{component}_coroutine_bytes"), bytes.into());
+        }
+        rows.push(row);
         step.done();
     }
     let mut table = Table::new(
@@ -79,11 +89,33 @@ pub fn memory(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
             .map(shown),
         );
     }
+    let [receive, multiply, send] = coroutines;
+    println!(
+        "\nbytes of a component's coroutine: receive {receive}, multiply {multiply}, send {send}"
+    );
     println!(
         "\nmachine of {mebibytes} MiB, of which the papers' 34 MiB are free\n{}",
         table.plain()
     );
     Ok(rows)
+}
+
+/// The components of a connection, each of which has a coroutine in the models of coroutines.
+const COMPONENTS: [&str; 3] = ["receive", "multiply", "send"];
+
+/// Bytes of each component's coroutine, by the server that is measured.
+fn coroutine_bytes(prepared: &Prepared, options: &Bench) -> Outcome<[u64; 3]> {
+    let argv = ["/bin/matrix-server", "--coroutine-bytes"].map(str::to_owned);
+    let mut boot = prepared.boot(&options.machine, &argv, &[])?;
+    boot.make_repeatable();
+    let lines = listen_to_success(&prepared.qemu, &boot, LIMIT)?;
+    let line = lines.iter().find(|line| line.tag == "coroutine-bytes");
+    let line = line.ok_or_else(|| Failure::new("the server printed no bytes of coroutines"))?;
+    let mut bytes = [0; 3];
+    for (place, component) in bytes.iter_mut().zip(COMPONENTS) {
+        *place = line.number(component)?;
+    }
+    Ok(bytes)
 }
 
 /// Lets this program, and QEMU, which inherits the limit, open so many connections.

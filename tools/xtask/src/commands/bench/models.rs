@@ -23,8 +23,6 @@ const SATURATING: [u32; 4] = [8, 64, 256, 1024];
 /// The papers' counts of connections, and their matrix.
 const OF_THE_PAPERS: ([u32; 8], u32) = ([1, 2, 4, 8, 16, 32, 64, 96], 15);
 const ROUNDS: u32 = 3;
-/// Connections of the other models in counted runs. With more, those that poll take many minutes.
-const COUNTED_OTHERS_MAX: u32 = 256;
 
 pub fn measure(
     workspace: &Workspace,
@@ -125,9 +123,6 @@ fn count(prepared: &Prepared, options: &Bench, save: Save<'_>) -> Outcome<Vec<Ro
     for matrix in chosen(matrices, &options.matrix) {
         for connections in chosen(counts, &options.connections) {
             for model in models(options) {
-                if connections > COUNTED_OTHERS_MAX && model != Model::Kcuc {
-                    continue;
-                }
                 let each = (requests / connections).max(if options.quick { 10 } else { 20 });
                 let mut paces = vec![guest::Pace::Counted(each)];
                 if !options.quick {

@@ -41,6 +41,14 @@ pub async fn receive(stream: TcpStream) {
     }
 }
 
+/// Bytes of the futures of the three components: that which receives, multiplies, sends.
+pub fn bytes() -> [usize; 3] {
+    fn of<A, F: Future>(_: impl FnOnce(A) -> F) -> usize {
+        size_of::<F>()
+    }
+    [of(receive), of(|(from, to)| multiply(from, to)), of(|(from, writer)| send(from, writer))]
+}
+
 /// Starts the other two coroutines. `None` if there is no memory for them.
 fn start(writer: OwnedWriteHalf, priority: Priority) -> Option<Sender<Message>> {
     let (requests, waiting) = channel(QUEUE_MESSAGES);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! matrix-server [--port N] [--model kcuc|kcut|kcut-retry|ktut|ktut-retry|ktuc] [--vcpus N]
+//! matrix-server --coroutine-bytes
 //! ```
 //!
 //! `main` accepts; each connection has three [`coroutines`] or, in other models, three [`threads`]
@@ -36,6 +37,11 @@ async fn main(arguments: Arguments) -> Result<ExitCode> {
             return Ok(ExitCode(2));
         }
     };
+    if options.prints_bytes {
+        let [receive, multiply, send] = coroutines::bytes();
+        println!("coroutine-bytes: receive={receive} multiply={multiply} send={send}");
+        return Ok(ExitCode::SUCCESS);
+    }
     let Options { model, .. } = options;
     set_kernel_model(model.kernel)?;
     if options.virtual_cpus > 1 && model.threads.is_none() {

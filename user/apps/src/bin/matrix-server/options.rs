@@ -39,15 +39,22 @@ pub struct Options {
     /// Of the coroutine models. Each thread is a virtual CPU of its own.
     pub virtual_cpus: usize,
     pub model: Model,
+    /// Prints the bytes of each component's coroutine, and serves nothing.
+    pub prints_bytes: bool,
 }
 
 impl Options {
     /// Parses `arguments`, of which the first is the program's name. An error is a message for the
     /// user.
     pub fn parse(mut arguments: Arguments) -> Result<Self, String> {
-        let mut options = Self { port: 9000, virtual_cpus: 1, model: MODELS[0] };
+        let mut options =
+            Self { port: 9000, virtual_cpus: 1, model: MODELS[0], prints_bytes: false };
         arguments.next();
         while let Some(option) = arguments.next() {
+            if option == "--coroutine-bytes" {
+                options.prints_bytes = true;
+                continue;
+            }
             let Some(value) = arguments.next() else {
                 return Err(format!("{option} needs a value"));
             };
@@ -61,7 +68,11 @@ impl Options {
                         format!("model {value} is not one of: {names}")
                     })?;
                 }
-                _ => return Err(format!("{option} is not one of: --port, --model, --vcpus")),
+                _ => {
+                    return Err(format!(
+                        "{option} is not one of: --port, --model, --vcpus, --coroutine-bytes"
+                    ));
+                }
             }
         }
         if !(1..=MAX_CPUS).contains(&options.virtual_cpus) {

@@ -43,6 +43,7 @@ tests! { scheduling:
     ceilings_of_starts_in_flight,
     ceiling_caps_a_lying_bitmap,
     urgent_beside_spinners,
+    between_two_polls_a_worker_keeps_its_level,
     another_hart_is_interrupted,
     a_result_counts_until_it_has_woken,
     order_across_processes,
@@ -74,6 +75,7 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
         ["ceiling-of-child", ceiling] => ceiling_of_child(ceiling),
         ["claim-everything"] => claim_everything(),
         ["spin-at", at] => spin_at(at),
+        ["spin-for-a-while-at", at] => spin_for_a_while_at(at),
         ["start-some"] => start_some(),
         ["spin-on-all"] => spin_on_all(),
         ["spin-in-children"] => spin_in_children(),
@@ -286,6 +288,20 @@ fn spin_at(at: &str) -> ExitCode {
     }
 }
 
+/// Spins, but not for ever: a process that cannot run because of it fails instead of hanging.
+fn spin_for_a_while_at(at: &str) -> ExitCode {
+    if let (Some(id), Ok(at)) = (task::current(), at.parse()) {
+        task::set_priority(id, level(at));
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < SPIN_FOR {
+        core::hint::spin_loop();
+    }
+    ExitCode::SUCCESS
+}
+
+const SPIN_FOR: Duration = Duration::from_millis(500);
+
 /// Less than a time slice: a more urgent coroutine does not wait for the end of one. Judged only
 /// where time is counted.
 const SLACK: Duration = Duration::from_millis(1);
@@ -375,6 +391,33 @@ async fn urgent_beside_spinners() -> Outcome {
         // The host determines how soon an emulated hart notices an interrupt; the test judges that
         // it is sent and taken. Two interrupts for the same hart may be merged.
         check!(taken * 2 >= preemptions, "{preemptions} interrupts were sent, and {taken} taken");
+    }
+    end_all(&mut spinners).await
+}
+
+/// A worker that is interrupted between two polls has taken a coroutine from its queue, and does
+/// not publish its level yet. It keeps the level that it had: a process that spins at a level
+/// between that and the default one would keep the hart, and that coroutine would never run.
+///
+/// This test makes such a moment last for several interrupts of the clock.
+async fn between_two_polls_a_worker_keeps_its_level() -> Outcome {
+    const MOMENT: Duration = Duration::from_millis(50);
+    let mut spinners = Vec::new();
+    for _ in 0..harts() {
+        spinners.push(start(&[HELPER, "spin-for-a-while-at", "16"])?);
+    }
+    become_level(0).await;
+    all_at(&spinners, 16).await?;
+    let mine = &page().workers[0].current_priority;
+    let own = mine.swap(NO_LEVEL, Relaxed);
+    let begin = Instant::now();
+    while begin.elapsed() < MOMENT {
+        core::hint::spin_loop();
+    }
+    let late = begin.elapsed() - MOMENT;
+    mine.store(own, Relaxed);
+    if time_is_counted() {
+        check!(late < SLACK, "without a level for {MOMENT:?}, it was without a hart for {late:?}");
     }
     end_all(&mut spinners).await
 }
