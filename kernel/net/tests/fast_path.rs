@@ -377,3 +377,58 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
     assert!(world.run_until(120 * SECOND, |_| server.try_receive(&mut [0; 9]) == Ok(5)));
     assert!(carry(&mut world, &pairs[2].1, &pairs[2].0, &message(1, 3000)));
 }
+
+/// A burst of segments comes for a connection on the fast path that gets no buffers: each is as if
+/// it were lost, nothing is acknowledged, and all of them arrive, in order and once, when there is
+/// memory again.
+#[test]
+fn a_burst_that_is_refused_arrives_when_there_is_memory() {
+    let a = static_configuration(&[ADDRESS_A], 11);
+    let mut b = static_configuration(&[ADDRESS_B], 22);
+    b.maximum_connection_bytes = 4 * 2560 + 2 * 9500;
+    let mut world = World::from(a, b);
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    let mut pairs = Vec::new();
+    for _ in 0..3 {
+        pairs.push(world.pair(&listener));
+        world.run_for(3 * SECOND);
+    }
+    let (client, server) = pairs.pop().unwrap();
+    client.set_no_delay(true);
+    for (other, unread) in &pairs {
+        other.try_send(b"unread").unwrap();
+        assert!(world.run_until(5 * SECOND, |_| unread.unread_bytes() == 6));
+    }
+    let before = world.b.stack.statistics();
+    // Five segments, which arrive together.
+    let burst = message(1, 5 * 300);
+    for segment in burst.chunks(300) {
+        assert_eq!(client.try_send(segment), Ok(300));
+        world.run_for(10);
+    }
+    world.run_for(SECOND);
+    let after = world.b.stack.statistics();
+    assert_eq!(server.unread_bytes(), 0);
+    assert_eq!(client.unacknowledged_bytes(), burst.len(), "something was acknowledged");
+    let refused = after.dropped_no_room - before.dropped_no_room;
+    assert!(refused >= 5, "{refused} segments were refused");
+    for (_, unread) in &pairs {
+        assert_eq!(unread.try_receive(&mut [0; 9]), Ok(6));
+    }
+    let mut received = Vec::new();
+    let mut buffer = [0; 700];
+    assert!(world.run_until(120 * SECOND, |_| {
+        while let Ok(count @ 1..) = server.try_receive(&mut buffer) {
+            received.extend_from_slice(&buffer[..count]);
+        }
+        received.len() >= burst.len()
+    }));
+    assert_eq!(received, burst);
+    // It is as it was: requests of this connection take the fast path again.
+    for round in 0..10 {
+        exchange(&mut world, (&client, &server), round, (10, 20), 100);
+    }
+    let frames = world.b.stack.statistics().frames_fast;
+    exchange(&mut world, (&client, &server), 11, (10, 20), 100);
+    assert!(world.b.stack.statistics().frames_fast > frames, "it has left the fast path");
+}

@@ -31,6 +31,12 @@ use crate::sched::{self, arrivals, doorbell, timer};
 /// frame and its consequences take up to 12,000 instructions.
 const FRAMES_PER_PORTION: usize = 4;
 
+/// The size of each of the two buffers of a TCP connection.
+const BUFFER_BYTES: usize = 4096;
+
+/// The most TCP connections that there are.
+const MOST_CONNECTIONS: usize = 65_536;
+
 static STACK: Once<Arc<Stack>> = Once::new();
 
 /// The transmitting half of the card, with the interface that the stack expects.
@@ -91,11 +97,11 @@ pub fn start() {
     let buffer_bytes = tcp_buffer_bytes();
     // Connections and their buffers use at most half of the memory, whatever arrives, unless the
     // boot argument says how many connections there may be.
-    let given = boot_number("tcp-connections");
+    let given = boot_number("tcp-connections", (64, MOST_CONNECTIONS), MOST_CONNECTIONS);
     let half_bytes = frames::statistics().free / 2 * frames::FRAME_BYTES;
     let configuration = Configuration {
         ethernet,
-        maximum_connections: given.unwrap_or(65_536).clamp(64, 65_536),
+        maximum_connections: given.unwrap_or(MOST_CONNECTIONS),
         maximum_connection_bytes: if given.is_some() { usize::MAX } else { half_bytes },
         receive_buffer_bytes: buffer_bytes,
         transmit_buffer_bytes: buffer_bytes,
@@ -150,16 +156,23 @@ fn spawn(name: &str, future: impl Future<Output = ()> + Send + 'static) {
     sched::spawn_service(name, Priority::MOST_URGENT, future);
 }
 
-/// A boot argument that is a number; `None` if there is none, or it is not a number.
-fn boot_number(key: &str) -> Option<usize> {
-    bootargs::value(device_tree::facts().boot_arguments, key)?.parse().ok()
+/// A boot argument that is a number from `least` to `most`; `None` if there is none. Another one is
+/// reported, and means the nearest of these. `None`, too, if it is no number: `otherwise` is used.
+fn boot_number(key: &str, bounds: (usize, usize), otherwise: usize) -> Option<usize> {
+    let arguments = device_tree::facts().boot_arguments;
+    bootargs::number(arguments, key, bounds, otherwise).unwrap_or_else(|wrong| {
+        log::warn!("{wrong}");
+        wrong.nearest
+    })
 }
 
-/// The size of each of the two buffers of a TCP connection: 4 KiB, unless the boot argument
-/// `tcp-buffer` says otherwise.
+/// The size of each of the two buffers of a TCP connection: [`BUFFER_BYTES`], unless the boot
+/// argument `tcp-buffer` says otherwise.
 pub fn tcp_buffer_bytes() -> usize {
     static BYTES: Once<usize> = Once::new();
-    *BYTES.call_once(|| boot_number("tcp-buffer").unwrap_or(4096).clamp(1024, 65_536))
+    *BYTES.call_once(|| {
+        boot_number("tcp-buffer", (1024, 65_536), BUFFER_BYTES).unwrap_or(BUFFER_BYTES)
+    })
 }
 
 /// `ip=dhcp` or `ip=ADDRESS/PREFIX[,GATEWAY]`; anything else is reported and means DHCP.

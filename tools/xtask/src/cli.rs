@@ -389,7 +389,7 @@ pub struct Bench {
     pub icount: bool,
     /// TCP connections: a number, for models and peers several [default: 64, for idle-memory 400,
     /// for models and peers from 1 to 1024]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_000))]
     pub connections: Vec<u32>,
     /// For models: these only [default: all]; for closed and peers: those of COPS [default: kcuc]
     #[arg(long, value_enum, value_delimiter = ',')]

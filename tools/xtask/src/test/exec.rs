@@ -72,6 +72,10 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     if context.is_chosen(name) {
         cases.push(Case::judged(name, &seed_decides(name)?));
     }
+    let name = "boot arguments that are no numbers are named, with what is used instead";
+    if context.is_chosen(name) {
+        cases.push(Case::judged(name, &wrong_numbers_are_named(context)?));
+    }
     let name = "a machine that lacks an extension says so";
     if context.is_chosen(name) {
         cases.push(Case::judged(name, &missing_extension_is_named(context)?));
@@ -113,6 +117,31 @@ fn missing_extension_is_named(context: &Context<'_>) -> Outcome<Vec<String>> {
         if !matches!(&ending, Ending::Broken(why) if why.contains("COPS needs harts with Zba, Zbb"))
         {
             wrong.push(format!("{cpu}: {ending:?}"));
+        }
+    }
+    Ok(wrong)
+}
+
+/// The system starts in spite of them.
+fn wrong_numbers_are_named(context: &Context<'_>) -> Outcome<Vec<String>> {
+    let prepared = context.prepared()?;
+    let machine = MachineOptions { smp: 1, mem: "128M".into(), verbose: false };
+    let mut boot = prepared.boot(&machine, &["/bin/hello".to_owned()], &[])?;
+    boot.boot_arguments.extend(["tcp-buffer=2k".to_owned(), "tcp-connections=7".to_owned()]);
+    let machine = Machine::start(&prepared.qemu, &boot)?;
+    let mut transcript = Transcript::default();
+    let ending = follow(machine, Some(Instant::now() + LIMIT), &mut transcript);
+    let mut wrong = Vec::new();
+    if ending.exit_status() != 0 {
+        wrong.push(format!("{ending:?}"));
+    }
+    let log = String::from_utf8_lossy(&transcript.kernel);
+    for expected in [
+        "boot argument tcp-buffer=\"2k\" is not a number from 1024 to 65536: using 4096",
+        "boot argument tcp-connections=\"7\" is not a number from 64 to 65536: using 64",
+    ] {
+        if log.matches(expected).count() != 1 {
+            wrong.push(format!("not once {expected:?} in the log: {log}"));
         }
     }
     Ok(wrong)

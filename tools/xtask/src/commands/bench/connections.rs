@@ -119,7 +119,7 @@ fn coroutine_bytes(prepared: &Prepared, options: &Bench) -> Outcome<[u64; 3]> {
 }
 
 /// Lets this program, and QEMU, which inherits the limit, open so many connections.
-fn allow_files(connections: u32) -> Outcome<()> {
+pub fn allow_files(connections: u32) -> Outcome<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let wanted = u64::from(connections) + OTHER_FILES;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::Rows;
+use super::connections::allow_files;
 use crate::cli::{Bench, Model};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
@@ -15,7 +16,7 @@ use crate::qemu::server::Server;
 use crate::qemu::statistics::Statistics;
 use crate::service;
 
-/// Below the default limit of open files of a process (1024); QEMU needs as many as this program.
+/// Below the default limit of open files of a process (1024).
 const CONNECTIONS: u32 = 400;
 /// QEMU's user network accepts with a backlog of one.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -28,6 +29,8 @@ const FRAME_BYTES: i64 = 4096;
 pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let usual = if options.quick { CONNECTIONS / 4 } else { CONNECTIONS };
     let count = options.connections.first().copied().unwrap_or(usual);
+    // QEMU needs as many files as this program.
+    allow_files(count)?;
     let boot = prepared.boot(
         &options.machine,
         &service::server_arguments(Model::Kcuc, options.machine.smp),
