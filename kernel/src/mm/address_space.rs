@@ -349,8 +349,9 @@ impl AddressSpace {
                             break;
                         }
                     }
-                    // Other harts may still read the frames that were there. A frame that has become
-                    // writable where it was is another matter: a hart that does not know faults.
+                    // Other harts may still read the frames that were there. A frame that has
+                    // become writable where it was is another matter: a hart that does not know
+                    // faults.
                     if !copied.is_empty() {
                         self.flush(copied.range());
                     }

@@ -56,8 +56,8 @@ enum Stage {
     Loading(Box<New>),
     /// It is complete. The other virtual CPUs, from this number on, are being ended.
     Ending(Box<New>, Ready, usize),
-    /// The robust mutexes of a virtual CPU are being released. Then the others are being ended, from
-    /// this number on; `None` after those of the caller, which come last.
+    /// The robust mutexes of a virtual CPU are being released. Then the others are being ended,
+    /// from this number on; `None` after those of the caller, which come last.
     Releasing(Box<New>, Ready, Releasing, Option<usize>),
     /// Calls of the old program, in the cells from this number on, are being cancelled.
     Cancelling(Box<New>, Ready, usize),

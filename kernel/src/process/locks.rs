@@ -70,8 +70,8 @@ enum Found {
     Locked,
     /// The thread with this id has it, and the word says that threads wait.
     Owned(u32),
-    /// This thread, for which others wait, has ended: the word says so already, and the lock is about
-    /// to go to the first of them. A thread that took it now would have it at the same time.
+    /// This thread, for which others wait, has ended: the word says so already, and the lock is
+    /// about to go to the first of them. A thread that took it now would have it at the same time.
     Left(ThreadKey),
 }
 
@@ -326,8 +326,8 @@ impl Process {
         wake_by_number(next.map_or(0, |next| next.wake.coroutine));
     }
 
-    /// Locks a word for the thread `own`, if it is free, or its owner has died and no thread waits. If
-    /// it is not free and `marks`, sets the bit that threads wait.
+    /// Locks a word for the thread `own`, if it is free, or its owner has died and no thread waits.
+    /// If it is not free and `marks`, sets the bit that threads wait.
     fn take(
         &self,
         table: &Table,

@@ -371,9 +371,10 @@ async fn a_copy_stands_still() -> Outcome {
     outcome
 }
 
-/// While another virtual CPU runs, a write to a page of which a copy exists has to interrupt its hart.
-/// That takes long, and everything else that uses the memory waits: so pages that follow each other
-/// are copied together. Pages of the last owner change no translation that another hart could have.
+/// While another virtual CPU runs, a write to a page of which a copy exists has to interrupt its
+/// hart. That takes long, and everything else that uses the memory waits: so pages that follow each
+/// other are copied together. Pages of the last owner change no translation that another hart could
+/// have.
 async fn other_harts_are_interrupted_for_several_pages_at_once() -> Outcome {
     const PAGES: usize = 256;
     let (mapped, scribbled) = (map(PAGES)?, map(SCRIBBLED_PAGES)?);
