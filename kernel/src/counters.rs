@@ -90,4 +90,6 @@ counters! {
     device_interrupt_ticks,
     /// Interrupts by other harts that were taken.
     interprocessor_interrupts_taken,
+    /// Times a hart waited for others to forget translations.
+    remote_flushes,
 }

@@ -15,6 +15,8 @@ numbers! {
     FLOCK = 32;
     /// `sendfile(out, in, *mut offset, count)`: always `ENOSYS`; programs copy instead.
     SENDFILE = 71;
+    /// `sync_file_range(fd, offset, length, flags)`: see [`sync_range`]. Can wait.
+    SYNC_FILE_RANGE = 84;
     /// `timerfd_create(clock, flags) -> fd`.
     TIMERFD_CREATE = 85;
     /// `timerfd_settime(fd, flags, *const itimerspec, *mut itimerspec or 0)`: see [`timer_file`].
@@ -142,8 +144,42 @@ numbers! {
     PRLIMIT64 = 261;
     /// `sendmmsg(fd, *mut mmsghdr, count, flags) -> messages`. Can wait.
     SENDMMSG = 269;
+    /// `memfd_create(name, flags) -> fd`: see [`memory_file`].
+    MEMFD_CREATE = 279;
+    /// `copy_file_range(...)`: always `ENOSYS`; programs copy instead.
+    COPY_FILE_RANGE = 285;
     /// `rseq(...)`: always `ENOSYS`; libraries ask at each start.
     RSEQ = 293;
+    /// `close_range(first, last, flags)`: see [`close_range`].
+    CLOSE_RANGE = 436;
+}
+
+/// Flags of [`SYNC_FILE_RANGE`].
+pub mod sync_range {
+    /// Wait for what is being written already.
+    pub const WAIT_BEFORE: usize = 1;
+    /// Write.
+    pub const WRITE: usize = 2;
+    /// Wait until it is written.
+    pub const WAIT_AFTER: usize = 4;
+}
+
+/// Flags and limits of [`MEMFD_CREATE`].
+pub mod memory_file {
+    /// `execve` closes the descriptor.
+    pub const CLOSE_ON_EXEC: usize = 1;
+    /// The file may be executed, which is so without this flag too.
+    pub const EXECUTABLE: usize = 0x10;
+    /// Maximum length of the name.
+    pub const NAME_BYTES: usize = 249;
+}
+
+/// Flags of [`CLOSE_RANGE`].
+pub mod close_range {
+    /// First, the caller gets a table of its own. It has one.
+    pub const UNSHARE: usize = 2;
+    /// `execve` closes the descriptors; this call does not.
+    pub const CLOSE_ON_EXEC: usize = 4;
 }
 
 /// Locks of ranges of files: commands of [`FCNTL`](crate::syscall::FCNTL), and their structure.

@@ -104,6 +104,9 @@ statistics! {
     /// Interprocessor interrupts taken. Several that are sent to a hart before it takes them count
     /// as one.
     interprocessor_interrupts_taken,
+    /// Times a hart made others forget translations of a program that they run, and waited for
+    /// them.
+    remote_flushes,
 }
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ pub use event::EventCounter;
 pub use file::{File, Object, console_has_room};
 pub use image::{Node, root, set_root};
 pub use mounts::{
-    covered_by, look_up, mount, mount_served, mounted, root as root_directory, served_after,
-    unmount,
+    covered_by, look_up, make_nameless, mount, mount_served, mounted, root as root_directory,
+    served_after, unmount,
 };
 pub use node::{Attempt, Change, Device, New, NodeRef, is_directory};
 pub use pair::pair;

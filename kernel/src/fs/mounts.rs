@@ -1,6 +1,8 @@
 //! The tree of all file systems: the root image, `/tmp`, `/dev` and `/dev/shm`, and those that
 //! processes serve.
 
+use alloc::sync::Arc;
+
 use cops_abi::Errno;
 use cops_fallible::List;
 use spin::{Once, RwLock};
@@ -10,6 +12,7 @@ use super::memory;
 use super::node::{Attempt, NodeRef, is_directory};
 use super::proc;
 use super::served::{Ask, Keep, ServedNode};
+use crate::mm::quota::Family;
 
 /// Maximum number of file systems besides the root.
 const MOUNTS_MAX: usize = 32;
@@ -38,6 +41,8 @@ impl Mount {
 
 struct Mounts {
     root: NodeRef,
+    /// Where files without names are.
+    nameless: Arc<memory::MemoryFiles>,
     others: RwLock<List<Mount>>,
 }
 
@@ -68,7 +73,7 @@ fn make() -> Result<Mounts, Errno> {
     mounted(&root, "dev", devices.clone())?;
     mounted(&devices, "shm", memory::temporary()?.root()?)?;
     mounted(&root, "proc", proc::root(memory::next_number())?)?;
-    Ok(Mounts { root, others: RwLock::new(others) })
+    Ok(Mounts { root, nameless: memory::temporary()?, others: RwLock::new(others) })
 }
 
 /// The tree.
@@ -85,6 +90,14 @@ fn mounts() -> &'static Mounts {
 /// Before [`mount`].
 pub fn root() -> &'static NodeRef {
     &mounts().root
+}
+
+/// A new file in memory without a name, which `payer` pays for.
+///
+/// # Errors
+/// `ENOMEM`; `ENOSPC` if the quota is used up.
+pub fn make_nameless(payer: Family) -> Result<NodeRef, Errno> {
+    mounts().nameless.make_nameless(payer)
 }
 
 /// What `name` names in directory `at`, across the borders of file systems.

@@ -6,7 +6,7 @@
 //! A space may be dropped while harts have it loaded (see `root`): they then see an empty lower
 //! half.
 
-use super::contents::{Contents, Resolved, check_range};
+use super::contents::{COPIED_TOGETHER, Contents, Copied, Resolved, check_range};
 use super::frames::Frame;
 use super::object::{MemoryObject, Source};
 use super::quota::Family;
@@ -339,11 +339,23 @@ impl AddressSpace {
             match contents.resolve(address, access, &use_slot)? {
                 Resolved::Done(result) => return Ok(result),
                 Resolved::MustBeOwn => {
-                    let before = contents.make_own(address)?;
-                    // Other harts may still read the frame that was there.
-                    let page = layout::page_down(address);
-                    self.flush(page..page + layout::PAGE_BYTES);
-                    drop(before);
+                    // To wait for other harts takes longer than to copy some pages, and everything
+                    // that uses this space waits meanwhile.
+                    let pages = if self.root.is_run_elsewhere() { COPIED_TOGETHER } else { 1 };
+                    let mut copied = Copied::new(address);
+                    contents.make_own(address, &mut copied)?;
+                    for _ in 1..pages {
+                        if !contents.make_next_own(&mut copied) {
+                            break;
+                        }
+                    }
+                    // Other harts may still read the frames that were there. A frame that has
+                    // become writable where it was is another matter: a hart that does not know
+                    // faults.
+                    if !copied.is_empty() {
+                        self.flush(copied.range());
+                    }
+                    drop(copied);
                 }
                 Resolved::MustBeMapped(region) => {
                     contents.make_mapped_page(address, region, || {

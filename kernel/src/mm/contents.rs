@@ -50,6 +50,46 @@ pub(super) enum Resolved<R> {
     MustBeKnown(Region),
 }
 
+/// Maximum number of pages that one fault copies.
+pub(super) const COPIED_TOGETHER: usize = 8;
+
+/// Pages that have become own, one behind the other, and the frames that were there before the
+/// copies.
+pub(super) struct Copied {
+    start: usize,
+    end: usize,
+    before: [Option<Frame>; COPIED_TOGETHER],
+    count: usize,
+}
+
+impl Copied {
+    /// None yet; the page around `address` will be the first.
+    pub(super) fn new(address: usize) -> Self {
+        let start = layout::page_down(address);
+        Self { start, end: start, before: [const { None }; COPIED_TOGETHER], count: 0 }
+    }
+
+    fn put(&mut self, frame: Frame) {
+        debug_assert!(!self.is_full());
+        self.before[self.count] = Some(frame);
+        self.count += 1;
+    }
+
+    /// Whether no page has another frame now.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.count == COPIED_TOGETHER
+    }
+
+    /// Their addresses.
+    pub(super) fn range(&self) -> Range<usize> {
+        self.start..self.end
+    }
+}
+
 /// The maximum memory for a region's record.
 const REGION_BYTES: usize = 64;
 
@@ -346,17 +386,34 @@ impl Contents {
     }
 
     /// Makes the page around `address`, of which the frame is common, one that the program can
-    /// write: the same frame if nothing else refers to it, otherwise a copy. Returns the frame that
-    /// was there before, if it is another one; the caller flushes before it drops it.
+    /// write: the same frame if nothing else refers to it, otherwise a copy. The frame that was
+    /// there before is in `copied` then; the caller flushes before it drops it.
     #[cold]
-    pub(super) fn make_own(&mut self, address: usize) -> Result<Option<Frame>, FaultError> {
+    pub(super) fn make_own(
+        &mut self,
+        address: usize,
+        copied: &mut Copied,
+    ) -> Result<(), FaultError> {
         let region = self.regions.at(address).ok_or(FaultError::NotAllowed)?;
         let mut slot = self.table.find(address).ok_or(FaultError::NotAllowed)?;
-        if slot.claim(region.rights) {
-            return Ok(None);
+        if !slot.claim(region.rights) {
+            copied.put(slot.replace(slot.try_copy()?, region.rights));
         }
-        let copy = slot.try_copy()?;
-        Ok(Some(slot.replace(copy, region.rights)))
+        copied.end += layout::PAGE_BYTES;
+        Ok(())
+    }
+
+    /// As [`Self::make_own`] for the page behind those in `copied`. Returns false, and has done
+    /// nothing, if its frame is not common, the program may not write to it, or memory runs out.
+    pub(super) fn make_next_own(&mut self, copied: &mut Copied) -> bool {
+        let address = copied.end;
+        let is_next = |region: Region| region.rights.write && region.backing.is_own();
+        !copied.is_full()
+            && self.regions.at(address).is_some_and(is_next)
+            && self.table.find(address).is_some_and(|slot| {
+                slot.get() != Entry::EMPTY && !permits(slot.get(), Access::Write)
+            })
+            && self.make_own(address, copied).is_ok()
     }
 
     /// Puts the page around `address`, which is missing, into a region of an object. `sync` is

@@ -61,6 +61,11 @@ impl Root {
         arch::flush_root(self.physical, self.asid, range);
     }
 
+    /// Whether [`Self::flush`] would have to wait for another hart now.
+    pub(super) fn is_run_elsewhere(&self) -> bool {
+        arch::other_harts_run(self.physical, self.asid)
+    }
+
     /// Harts see code that has just been written to memory, before they execute it in this space:
     /// those that run it now, on return.
     pub(super) fn sync_instruction_stream(&self) {

@@ -4,7 +4,10 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 
 use super::{Process, Releasing, VirtualCpu, WaitStatus};
-use crate::fs::File;
+use crate::fs::{Descriptor, File};
+
+/// Number of files that one portion closes.
+const PORTION_FILES: usize = 4;
 
 /// Reasons for which virtual CPUs do not enter user mode: bits of `Process::halted`. Written with
 /// `cpus` locked, which has the reason itself, and read without.
@@ -70,6 +73,26 @@ impl Process {
     /// `Some(None)`. `None` if nothing is left.
     pub(super) fn next_file(&self) -> Option<Option<Arc<File>>> {
         self.files.lock().pop()
+    }
+
+    /// Closes some of the files with numbers from `next` to `last`, or lets `execve` close them
+    /// (`marks`). Returns the number to continue with; `None` if nothing is left.
+    pub(super) fn close_some(&self, mut next: usize, last: usize, marks: bool) -> Option<usize> {
+        for _ in 0..PORTION_FILES {
+            let mut files = self.files.lock();
+            let number = files.next_from(next).filter(|&number| number <= last)?;
+            let closed = if marks {
+                files.set_close_on_exec(Descriptor(number), true).map(|()| None)
+            } else {
+                files.remove(Descriptor(number)).map(Some)
+            };
+            drop(files);
+            if let Ok(Some(file)) = closed {
+                self.close(file);
+            }
+            next = number + 1;
+        }
+        Some(next)
     }
 
     /// Frees some of the results for which the ring had no room, of a process that has ended.

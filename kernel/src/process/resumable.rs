@@ -60,6 +60,8 @@ pub enum Resumable {
     /// Send this signal and the next one, if it is `SIGHUP`, to a group that has lost its terminal:
     /// to its members from this number on.
     HangUp { group: ProcessId, signal: u8, next: ProcessId },
+    /// Close the files with these numbers, or let `execve` do that.
+    CloseFiles { next: usize, last: usize, marks: bool },
     /// Allocate the trace's rings, and switch tracing on.
     Trace(trace::Making),
 }
@@ -241,6 +243,10 @@ impl Resumable {
                     None => return Some(Ok(0)),
                 }
                 None
+            }
+            Resumable::CloseFiles { next, last, marks } => {
+                let left = process.close_some(*next, *last, *marks);
+                advance(next, Ok(left))
             }
             Resumable::Trace(making) => match making.resume() {
                 Ok(true) => None,

@@ -210,6 +210,11 @@ impl Process {
         Ok(())
     }
 
+    /// Whether the program has started a thread beside its first one.
+    pub fn has_had_threads(&self) -> bool {
+        self.has_threads.load(Relaxed)
+    }
+
     /// The thread with this id, unless it has ended.
     pub fn thread(&self, id: u32) -> Option<Arc<VirtualCpu>> {
         self.cpus.lock().thread(id).cloned()

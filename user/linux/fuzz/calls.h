@@ -171,6 +171,7 @@ static const struct signature signatures[] = {
     CALL(81, sync, 4),
     CALL(82, fsync, 5, FILE_OR_FOLDER),
     CALL(83, fdatasync, 5, FILE_OR_FOLDER),
+    CALL(84, sync_file_range, 5, FILE_OR_FOLDER, OFFSET, LENGTH, SMALL),
     CALL(85, timerfd_create, 30, CLOCK, FILE_FLAGS),
     CALL(86, timerfd_settime, 60, TIMER, TIME_FLAGS, TIMES, POINTER),
     CALL(87, timerfd_gettime, 20, TIMER, POINTER),
@@ -270,8 +271,11 @@ static const struct signature signatures[] = {
     CALL(269, sendmmsg, 30, SOCKET, MESSAGES, SMALL, MESSAGE_FLAGS),
     CALL(276, renameat2, 25, FOLDER, PATH, FOLDER, PATH, SMALL),
     CALL(278, getrandom, 8, POINTER, LENGTH, SMALL),
+    CALL(279, memfd_create, 20, PATH, SMALL),
+    CALL(285, copy_file_range, 4, FD, POINTER, FD, POINTER, LENGTH, ZERO),
     CALL(291, statx, 8, FOLDER, PATH, AT_FLAGS, ANY, POINTER),
     CALL(293, rseq, 4, POINTER, LENGTH, ZERO, ANY),
+    CALL(436, close_range, 3, FD, FD, SMALL),
     CALL(439, faccessat2, 5, FOLDER, PATH, SMALL, AT_FLAGS),
 };
 

@@ -6,6 +6,7 @@
 
 use super::firmware::{self, FenceRange};
 use super::{csr, hart};
+use crate::counters::COUNTERS;
 use core::arch::asm;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
@@ -266,8 +267,19 @@ pub fn flush_root(root_physical: usize, asid: Asid, range: core::ops::Range<usiz
     }
     if harts & !own != 0 {
         let range = FenceRange { start: range.start, length: range.len(), asid: asid.0 };
+        COUNTERS.remote_flushes.add(1);
         firmware::remote_flush(harts & !own, range);
     }
+}
+
+/// Whether a flush of this root would have to wait for another hart now.
+pub fn other_harts_run(root_physical: usize, asid: Asid) -> bool {
+    let value = root_register(root_physical, asid);
+    let running = harts_where(|record| {
+        record.current_root.load(Ordering::SeqCst) == value
+            && record.runs_program.load(Ordering::SeqCst)
+    });
+    running & !(1 << hart::hart_index()) != 0
 }
 
 /// Makes a hart that runs no program load the root anew before it runs one. Returns false if it

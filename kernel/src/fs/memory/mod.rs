@@ -15,6 +15,7 @@ use cops_algorithms::tree::{ROOT, Tree};
 use cops_fallible::{Text, try_arc};
 use spin::{Mutex, Once};
 
+use super::contents::Contents;
 use super::image::root as root_archive;
 use super::node::{Device, NodeRef};
 use crate::drivers::random;
@@ -76,6 +77,26 @@ impl MemoryFiles {
         names.insert(parent, name, is_directory, of_name, |number| {
             Inode::new(self.clone(), number, body, permissions, of_node)
         })
+    }
+
+    /// A file that has lost its name: it exists as long as it is open or mapped.
+    ///
+    /// # Errors
+    /// `ENOMEM`; `ENOSPC` if the quota is used up.
+    pub fn make_nameless(self: &Arc<Self>, payer: Family) -> Result<NodeRef, Errno> {
+        let name = "file";
+        let body = Body::File(Mutex::new(Some(Contents::new()?)));
+        let (of_name, of_node) =
+            (charge_name(name, Some(payer))?, charge(NODE_BYTES, Some(payer))?);
+        // The name gives it a number, which no other file has. It is there under this lock only.
+        let mut names = self.names()?.lock();
+        let made = names.insert(ROOT, name, false, of_name, |number| {
+            Inode::new(self.clone(), number, body, 0o777, of_node)
+        })?;
+        let removed = names.remove(ROOT, name, false);
+        drop(names);
+        drop(removed?);
+        Ok(made)
     }
 
     /// The root.

@@ -2,6 +2,7 @@
 //! differ from the native ones. All others are the native calls (decision 27).
 #![forbid(unsafe_code)]
 
+mod descriptors;
 mod locks;
 mod memory;
 mod priority;
@@ -310,7 +311,12 @@ fn dispatch(
         native::MPROTECT | native::CLOCK_GETTIME | native::CLOCK_NANOSLEEP => {
             return super::dispatch(cpu, frame, context);
         }
-        number::SENDFILE | number::HARDWARE_PROBE | number::RSEQ => return Err(Errno::ENOSYS),
+        number::CLOSE_RANGE => descriptors::close_range(cpu, frame, &args)?,
+        number::MEMFD_CREATE => descriptors::make_memory_file(process, &args).into(),
+        number::SYNC_FILE_RANGE => descriptors::synchronise_range(cpu, frame, &args)?,
+        number::SENDFILE | number::COPY_FILE_RANGE | number::HARDWARE_PROBE | number::RSEQ => {
+            return Err(Errno::ENOSYS);
+        }
         other => {
             if linux.is_new_unknown_call(other) {
                 log::warn!("{process}: system call {other} does not exist here");

@@ -59,7 +59,7 @@ const PACKAGES: [(&str, &[&str]); 2] = [("rust", &["event-loop"]), ("peers", &["
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 55] = [
+const TESTS: [Test; 56] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -367,6 +367,15 @@ const TESTS: [Test; 55] = [
         message: "",
     },
     Test {
+        name: "newer: close_range, memfd_create, sync_file_range",
+        program: "newer",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "newer calls are in order",
+        message: "",
+    },
+    Test {
         name: "line: processes that wait for each other's locks, and a crowd",
         program: "line",
         arguments: &[],
@@ -593,7 +602,8 @@ fn words_of(test: &Test) -> Vec<String> {
 }
 
 /// Programs that make the kernel work on much, measured (SPEC 3.13a).
-const MEASURED: [&str; 14] = [
+const MEASURED: [&str; 15] = [
+    "newer",
     "memory",
     REMAP,
     "mapping",

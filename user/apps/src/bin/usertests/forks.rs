@@ -25,6 +25,7 @@ tests! { forks:
     rights_that_change_do_not_join_them,
     registers_are_copied,
     the_last_owner_copies_nothing,
+    other_harts_are_interrupted_for_several_pages_at_once,
     a_read_in_flight_lands_in_the_parent,
     a_write_in_flight_sends_no_secrets,
     a_copy_stands_still,
@@ -368,6 +369,47 @@ async fn a_copy_stands_still() -> Outcome {
     }
     SCRIBBLED.store(0, SeqCst);
     outcome
+}
+
+/// While another virtual CPU runs, a write to a page of which a copy exists has to interrupt its
+/// hart. That takes long, and everything else that uses the memory waits: so pages that follow each
+/// other are copied together. Pages of the last owner change no translation that another hart could
+/// have.
+async fn other_harts_are_interrupted_for_several_pages_at_once() -> Outcome {
+    const PAGES: usize = 256;
+    let (mapped, scribbled) = (map(PAGES)?, map(SCRIBBLED_PAGES)?);
+    let write = |value| (0..PAGES).for_each(|page| raw::poke(mapped + page * PAGE_BYTES, value));
+    write(1);
+    (0..SCRIBBLED_PAGES).for_each(|page| raw::poke(scribbled + page * PAGE_BYTES, 0));
+    SCRIBBLED.store(scribbled, SeqCst);
+    raw::call(number::COPS_ALLOC_CPU, [1, scribble as *const () as usize])?;
+    until("the other virtual CPU", || Ok(raw::peek(scribbled) > 0)).await?;
+    let to_child = Pipe::new()?;
+    let child = fork(|| {
+        let _ = to_child.wait();
+        u8::from((0..PAGES).any(|page| raw::peek(mapped + page * PAGE_BYTES) != 1))
+    })?;
+    let before = statistics()?.remote_flushes;
+    write(2);
+    let copied = statistics()?.remote_flushes - before;
+    to_child.signal()?;
+    expect_success("copied together", child)?;
+    let before = statistics()?.remote_flushes;
+    expect_success("the last owner", fork(|| 0)?)?;
+    write(3);
+    let owned = statistics()?.remote_flushes - before;
+    SCRIBBLED.store(0, SeqCst);
+    to_child.close();
+    check!(
+        (0..PAGES).all(|page| raw::peek(mapped + page * PAGE_BYTES) == 3),
+        "a page does not have what was written last"
+    );
+    let limit = PAGES as u64 / 4;
+    check!(
+        copied < limit && owned < limit,
+        "{copied} flushes on other harts for {PAGES} copies, {owned} for pages of the last owner"
+    );
+    Ok(())
 }
 
 /// The position in a file is shared, and a pipe is closed when both have closed it.
