@@ -60,6 +60,8 @@ static BOOT_STACK: BootStack = BootStack(UnsafeCell::new([0; BOOT_STACK_BYTES]))
 
 global_asm!(
     ".pushsection .text.entry, \"ax\"",
+    // A distance to a label in here is known, whatever the linker shortens elsewhere.
+    ".option norelax",
     ".globl __start_boot",
     // a0: this hart's id, a1: physical address of the device tree.
     "__start_boot:",

@@ -46,6 +46,7 @@ const _: () =
 
 global_asm!(
     ".pushsection .text.trap, \"ax\"",
+    ".option norelax",
     ".balign 4",
     ".globl __trap_vector",
     "__trap_vector:",

@@ -34,6 +34,7 @@ const SAVED_BYTES: usize = 14 * 8;
 
 global_asm!(
     ".pushsection .text.trap, \"ax\"",
+    ".option norelax",
     ".globl __enter_user",
     // a0: the context. Returns, through the trap vector, when user mode is left.
     "__enter_user:",

@@ -25,7 +25,7 @@ const VDSO_SECTION: &[u8] = b".vdso";
 /// Offset of the flags in a section header.
 const SECTION_FLAGS: usize = 8;
 /// The vDSO's address in every process (docs/abi.md; `cops_abi::layout`).
-const VDSO_IN_PROCESS: u64 = 0x3f_0020_0000;
+const VDSO_IN_PROCESS: u64 = 0x3f_0025_0000;
 
 pub fn run(workspace: &Workspace, options: &Debug) -> Outcome<u8> {
     packages::ensure(&[packages::GDB], Progress::Lines)?;
@@ -141,7 +141,7 @@ mod tests {
         for line in [
             "file /k",
             "add-symbol-file /v -o 0xffffffc080300000",
-            "add-symbol-file /v -o 0x3f00200000",
+            "add-symbol-file /v -o 0x3f00250000",
             "add-symbol-file /p",
             "target remote 127.0.0.1:99",
         ] {

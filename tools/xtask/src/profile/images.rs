@@ -13,7 +13,7 @@ use crate::build::{Guest, symbols};
 use crate::error::{Because, Outcome};
 
 /// Where the kernel maps the vDSO in processes (docs/abi.md).
-const VDSO_IN_PROCESS: u64 = 0x3f_0020_0000;
+const VDSO_IN_PROCESS: u64 = 0x3f_0025_0000;
 /// Bytes of the vDSO, rounded up generously.
 const VDSO_BYTES_MAX: u64 = 1 << 20;
 const USER_END: u64 = 1 << 38;

@@ -14,7 +14,7 @@ use crate::terminal::Progress;
 use crate::workspace::{GUEST_TRIPLE, Workspace};
 
 /// What COPS asks of a hart beyond RV64GC (decision 25); the kernel checks it at boot.
-const HART_FEATURES: &str = "+zba,+zbb,+zbs,+unaligned-scalar-mem";
+const HART_FEATURES: &str = "+zba,+zbb,+zbs,+unaligned-scalar-mem,+relax";
 
 /// A Rust toolchain that can build for the guest.
 #[derive(Debug, Clone)]

@@ -33,7 +33,7 @@ impl Garbage {
             1 << 31,
             0xffff_ffc0_8020_0000, // the kernel's code
             0xffff_fff0_0000_0000, // the kernel's stacks
-            0x3f_0000_0000,        // the page itself
+            cops::abi::layout::PROCESS_PAGE as u64,
         ];
         match self.below(8) {
             0 | 1 => EDGES[self.below(EDGES.len() as u64) as usize],
