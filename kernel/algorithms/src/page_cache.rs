@@ -13,6 +13,10 @@
 //! A reply to a fill may have been written before a change, and arrive after it. So a fill has the
 //! number of the file's last change; pages are kept only if that is still the last one. Changes
 //! that have not been answered need not be known: what is kept may be older than they are.
+//!
+//! The last page of a file can be a part of a page. It is found only while it agrees with the length
+//! of the file. Otherwise a reply, from before the change or from after it, has told of another
+//! length, and the file may continue behind that part.
 
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -56,6 +60,14 @@ struct Kept<P> {
     /// When it was used last.
     used: u64,
     page: P,
+}
+
+impl<P> Kept<P> {
+    /// Whether the page is whole, or the end of a file of this length.
+    fn agrees_with(&self, length: Option<u64>) -> bool {
+        let bytes = usize::from(self.bytes);
+        bytes == PAGE_BYTES || length == Some(self.number * PAGE_BYTES as u64 + bytes as u64)
+    }
 }
 
 type Chunk<P> = [[Option<Kept<P>>; WAYS]; CHUNK_SETS];
@@ -157,11 +169,11 @@ impl<P: Clone> PageCache<P> {
         let Some(places) = self.pages_of(name, number) else { return Found::Nothing };
         let mut kept = places.iter_mut().flatten();
         match kept.find(|kept| kept.name == name && kept.number == number) {
-            Some(kept) => {
+            Some(kept) if kept.agrees_with(length) => {
                 kept.used = now;
                 Found::Page(kept.page.clone(), kept.bytes.into())
             }
-            None => Found::Nothing,
+            _ => Found::Nothing,
         }
     }
 
@@ -199,8 +211,8 @@ impl<P: Clone> PageCache<P> {
     }
 
     /// Keeps page `number`, with so many bytes of the file (at most [`PAGE_BYTES`]), if its file
-    /// has not changed since the fill began and there is no such page. Returns a page that is not
-    /// kept any more: another one, or this one.
+    /// has not changed since the fill began and as much of the page is not kept already. Returns a
+    /// page that is not kept any more: another one, or this one.
     pub fn keep(&mut self, fill: Fill, number: u64, page: P, bytes: usize) -> Option<P> {
         let now = self.next();
         if bytes == 0 || bytes > PAGE_BYTES || self.file_of(fill).is_none() {
@@ -209,11 +221,18 @@ impl<P: Clone> PageCache<P> {
         let name = fill.name;
         let Some(places) = self.pages_of(name, number) else { return Some(page) };
         let is_it = |kept: &Kept<P>| kept.name == name && kept.number == number;
-        if places.iter().flatten().any(is_it) {
+        let same = places.iter().position(|place| place.as_ref().is_some_and(is_it));
+        let place = match same {
+            Some(place) => place,
+            None => {
+                let used = |&place: &usize| places[place].as_ref().map_or(0, |kept| kept.used);
+                (0..WAYS).min_by_key(used).unwrap_or(0)
+            }
+        };
+        let place = &mut places[place];
+        if same.is_some() && place.as_ref().is_some_and(|kept| usize::from(kept.bytes) >= bytes) {
             return Some(page);
         }
-        let oldest = |place: &&mut Option<Kept<P>>| place.as_ref().map_or(0, |kept| kept.used);
-        let Some(place) = places.iter_mut().min_by_key(oldest) else { return Some(page) };
         let kept = Kept { name, number, bytes: bytes as u16, used: now, page };
         place.replace(kept).map(|before| before.page)
     }
@@ -232,11 +251,10 @@ impl<P: Clone> PageCache<P> {
         let Some(file) = self.file(node) else { return };
         file.change = now;
         let name = file.name;
-        let end = file.length.take_if(|length| bytes.end > *length);
+        // A part of a page at the end that was is not found any more.
+        file.length.take_if(|length| bytes.end > *length);
         let page = |byte: u64| byte / PAGE_BYTES as u64;
-        let last = end.map(|length| length.saturating_sub(1)).map(page);
-        let pages = page(bytes.start)..bytes.end.div_ceil(PAGE_BYTES as u64);
-        for number in last.into_iter().chain(pages) {
+        for number in page(bytes.start)..bytes.end.div_ceil(PAGE_BYTES as u64) {
             let Some(places) = self.pages_of(name, number) else { continue };
             for place in places {
                 if let Some(kept) = place.take_if(|kept| kept.name == name && kept.number == number)

@@ -266,3 +266,24 @@ fn an_empty_file_ends_at_once() {
     cache.has_changed(4, 0..1, drop);
     assert_eq!(cache.find(4, 0), Found::Nothing);
 }
+
+/// A reply tells of the length after a write that is not answered yet. What was the end of the file
+/// is kept as a part of a page, and another reply brings the whole one.
+#[test]
+fn a_part_of_a_page_is_found_only_at_the_end() {
+    let mut cache = PageCache::try_new(1).unwrap();
+    let fill = cache.begin_fill(4);
+    cache.grow(fill, 0).unwrap();
+    assert_eq!(cache.keep(fill, 0, 1, 100), None);
+    assert_eq!(cache.find(4, 0), Found::Nothing, "the length is not known");
+    cache.ends(fill, 100);
+    assert_eq!(cache.find(4, 0), Found::Page(1, 100));
+    cache.ends(fill, 5000);
+    assert_eq!(cache.find(4, 0), Found::Nothing);
+    cache.has_changed(4, 4999..5000, drop);
+    assert_eq!(cache.find(4, 0), Found::Nothing);
+    let fill = cache.begin_fill(4);
+    assert_eq!(cache.keep(fill, 0, 2, PAGE_BYTES), Some(1));
+    assert_eq!(cache.find(4, 0), Found::Page(2, PAGE_BYTES));
+    assert_eq!(cache.keep(fill, 0, 3, 100), Some(3), "less than what is kept");
+}
