@@ -14,9 +14,9 @@
 //! number of the file's last change; pages are kept only if that is still the last one. Changes
 //! that have not been answered need not be known: what is kept may be older than they are.
 //!
-//! The last page of a file can be a part of a page. It is found only while it agrees with the length
-//! of the file. Otherwise a reply, from before the change or from after it, has told of another
-//! length, and the file may continue behind that part.
+//! The last page of a file can be a part of a page. It is found only while it agrees with the
+//! length of the file. Otherwise a reply, from before the change or from after it, has told of
+//! another length, and the file may continue behind that part.
 
 use alloc::boxed::Box;
 use core::ops::Range;
