@@ -25,7 +25,7 @@
 /// smoltcp's delay of an acknowledgement, the shortest one here.
 const DELAY_MICROSECONDS: u64 = 10_000;
 /// The longest delay: half of the shortest retransmission timeout that is in use.
-const DELAY_MICROSECONDS_MAX: u64 = 100_000;
+pub(crate) const DELAY_MICROSECONDS_MAX: u64 = 100_000;
 
 /// What is known about the data of one peer. Protected by the endpoint's lock.
 #[derive(Debug)]

@@ -201,7 +201,7 @@ impl Stack {
     }
 
     /// Number of entries for sockets in the timer queues of both interfaces. An entry may outlive
-    /// its socket by 60 ms.
+    /// its socket by 130 ms.
     pub fn timers_armed(&self) -> usize {
         let ethernet = self.ethernet.as_ref().map_or(0, |link| link.lock().timers_armed());
         self.loopback.lock().timers_armed() + ethernet

@@ -3,9 +3,10 @@
 //! Most deadlines are never reached: an acknowledgement goes out with an answer, and a
 //! retransmission is not needed. So what matters is the cost of a deadline that changes.
 //!
-//! - A deadline within the next 60 ms goes into the *wheel*: 32 slots of 2 ms, each a list without
-//!   order. It costs a few instructions, whatever the number of entries. It is rounded up to the
-//!   end of its slot, so an acknowledgement leaves up to 2 ms late.
+//! - A deadline within the next 100 ms, which is as long as an acknowledgement waits, goes into the
+//!   *wheel*: 64 slots of 2 ms, each a list without order. It costs a few instructions, whatever
+//!   the number of entries. It is rounded up to the end of its slot, so an acknowledgement leaves
+//!   up to 2 ms late.
 //! - A later one goes into an ordered map.
 //!
 //! Each endpoint has at most one entry in each. When a deadline becomes later, or is no longer
@@ -19,6 +20,7 @@ use alloc::sync::{Arc, Weak};
 use cops_fallible::map::Spare;
 use cops_fallible::{Map, OutOfMemory, try_box};
 
+use crate::acknowledgements::DELAY_MICROSECONDS_MAX;
 use crate::endpoint::Endpoint;
 
 /// The deadline in microseconds, and the endpoint's number to distinguish equal deadlines.
@@ -65,8 +67,10 @@ struct Near {
 
 /// Length of a slot: 2,048 microseconds.
 const SLOT_BITS: u32 = 11;
-/// Number of slots.
-const SLOTS: usize = 32;
+/// Number of slots: enough for the longest delay of an acknowledgement. The current slot has begun
+/// already, and the end is rounded up: hence two more.
+const SLOTS: usize =
+    (DELAY_MICROSECONDS_MAX.div_ceil(1 << SLOT_BITS) as usize + 2).next_power_of_two();
 
 /// The earlier of two deadlines, of which there may be none.
 pub(crate) fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
@@ -82,7 +86,6 @@ fn end_of_slot(deadline: u64) -> u64 {
 }
 
 /// The near deadlines.
-#[derive(Default)]
 struct Wheel {
     slots: [Slot; SLOTS],
     /// The earliest deadline of a slot that has entries.
@@ -90,11 +93,17 @@ struct Wheel {
     length: usize,
 }
 
-#[derive(Default)]
 struct Slot {
     /// The end of the slot, if it has entries.
     deadline: u64,
     first: Option<Box<Near>>,
+}
+
+impl Default for Wheel {
+    fn default() -> Self {
+        let slots = [const { Slot { deadline: 0, first: None } }; SLOTS];
+        Wheel { slots, earliest: None, length: 0 }
+    }
 }
 
 impl Wheel {
@@ -295,7 +304,7 @@ mod tests {
         /// Against a map from the end of each slot to its number of entries.
         #[test]
         fn the_wheel_gives_entries_back_in_order_and_soon_after_their_time(
-            steps in prop::collection::vec((0..9_000u64, 0..90_000u64, 0..4u8), 0..300),
+            steps in prop::collection::vec((0..9_000u64, 0..180_000u64, 0..4u8), 0..300),
         ) {
             let (mut wheel, mut model, mut now) = (Wheel::default(), BTreeMap::new(), 12_345);
             for (passes, ahead, pops) in steps {
@@ -309,7 +318,7 @@ mod tests {
                     Err(_) => {
                         // Too far, or its slot has entries that are overdue.
                         let overdue = model.first_key_value().is_some_and(|(&end, _)| end <= now);
-                        prop_assert!(ahead > 60_000 || overdue);
+                        prop_assert!(ahead > DELAY_MICROSECONDS_MAX || overdue);
                     }
                 }
                 for _ in 0..pops {
