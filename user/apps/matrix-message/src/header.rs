@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::{ELEMENT_BYTES, HEADER_BYTES, HEADER_WORDS, MAX_SIDE};
+use crate::{ELEMENT_BYTES, HEADER_BYTES, HEADER_WORDS, MAX_SIDE, as_bytes};
 
 /// Number of header bytes that the length word counts.
 const HEADER_BYTES_COUNTED: u32 = 12;
@@ -231,13 +231,20 @@ impl Header {
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        let direction_bit = if self.direction == Direction::Answer { ANSWER_BIT } else { 0 };
-        bytes[0..4].copy_from_slice(&self.side.wire_length().to_le_bytes());
-        bytes[4] = self.class;
-        bytes[5] = self.operation as u8 | direction_bit;
-        bytes[6..8].copy_from_slice(&self.side.get().to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes.copy_from_slice(as_bytes(&self.words()));
         bytes
+    }
+
+    /// The header on the wire, as words of a message.
+    #[must_use]
+    #[inline]
+    pub fn words(&self) -> [u64; HEADER_WORDS] {
+        let direction_bit = if self.direction == Direction::Answer { ANSWER_BIT } else { 0 };
+        let first = u64::from(self.side.wire_length())
+            | u64::from(self.class) << 32
+            | u64::from(self.operation as u8 | direction_bit) << 40
+            | u64::from(self.side.get()) << 48;
+        [first.to_le(), u64::from(self.sequence).to_le()]
     }
 
     /// The header of the answer to this request.

@@ -59,7 +59,7 @@ mod multiply;
 pub mod workload;
 
 pub use header::{Direction, Header, Malformed, Operation, Side};
-pub use multiply::{SizeMismatch, multiply_square, perform};
+pub use multiply::{SizeMismatch, multiply_square, perform, perform_in_place};
 
 /// Bytes of a frame before its elements, the length word included.
 pub const HEADER_BYTES: usize = 16;

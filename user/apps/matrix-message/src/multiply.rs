@@ -40,6 +40,47 @@ pub fn perform(
     }
 }
 
+/// Performs a request in its own memory, if its matrix is small enough to be copied into registers:
+/// `elements` becomes the square. False if it is not, and nothing has happened.
+///
+/// Each of the small sizes has code of its own, with no loop and no slice.
+#[must_use]
+pub fn perform_in_place(operation: Operation, elements: &mut [u64]) -> bool {
+    match operation {
+        Operation::MultiplyU64 => square_in_place::<WrappingU64>(elements),
+        Operation::MultiplyF64 => square_in_place::<IeeeF64>(elements),
+        Operation::Echo => true,
+    }
+}
+
+fn square_in_place<A: Arithmetic>(elements: &mut [u64]) -> bool {
+    match elements.len() {
+        1 => square_of_side::<A, 1>(elements),
+        4 => square_of_side::<A, 2>(elements),
+        9 => square_of_side::<A, 3>(elements),
+        16 => square_of_side::<A, 4>(elements),
+        _ => false,
+    }
+}
+
+/// False if there are not as many elements as belong to `SIDE`.
+#[inline(always)]
+fn square_of_side<A: Arithmetic, const SIDE: usize>(elements: &mut [u64]) -> bool {
+    let (rows, _) = elements.as_chunks_mut::<SIDE>();
+    let Some(product) = rows.first_chunk_mut::<SIDE>() else { return false };
+    let matrix = *product;
+    for (row, sums) in matrix.iter().zip(product) {
+        *sums = [0; SIDE];
+        for (left, other_row) in row.iter().zip(&matrix) {
+            for (sum, right) in sums.iter_mut().zip(other_row) {
+                *sum = A::multiply_add(*sum, u64::from_le(*left), u64::from_le(*right));
+            }
+        }
+        *sums = sums.map(u64::to_le);
+    }
+    true
+}
+
 /// Multiplication and addition of two elements in the machine's byte order.
 pub trait Arithmetic {
     /// `sum + left * right`. Zero is the word 0.

@@ -1,6 +1,6 @@
 //! Squaring compared with the definition, exactly, for every width of the last strip.
 
-use matrix_message::{MAX_SIDE, Operation, Side, SizeMismatch, perform};
+use matrix_message::{MAX_SIDE, Operation, Side, SizeMismatch, perform, perform_in_place};
 use proptest::prelude::*;
 
 fn square_by_definition<T: Copy>(
@@ -22,6 +22,12 @@ fn square_by_definition<T: Copy>(
 fn perform_to_vec(operation: Operation, side: u16, request: &[u64]) -> Vec<u64> {
     let mut answer = vec![0xdead; request.len()];
     perform(operation, Side::new(side).unwrap(), request, &mut answer).unwrap();
+    let mut place = request.to_vec();
+    if perform_in_place(operation, &mut place) {
+        assert_eq!(place, answer, "in place, side {side}");
+    } else {
+        assert_eq!(place, request, "nothing has happened, side {side}");
+    }
     answer
 }
 
@@ -54,6 +60,16 @@ fn every_small_side_and_the_largest() {
 fn a_two_by_two_matrix_by_hand() {
     assert_eq!(perform_to_vec(Operation::MultiplyU64, 2, &[1, 2, 3, 4]), [7, 10, 15, 22]);
     assert_eq!(perform_to_vec(Operation::MultiplyU64, 1, &[1 << 32]), [0], "wraps");
+}
+
+#[test]
+fn small_matrices_are_squared_in_place_and_no_others() {
+    for operation in [Operation::MultiplyU64, Operation::MultiplyF64] {
+        for elements in 0..100 {
+            let is_small = [1, 4, 9, 16].contains(&elements);
+            assert_eq!(perform_in_place(operation, &mut vec![3; elements]), is_small);
+        }
+    }
 }
 
 #[test]

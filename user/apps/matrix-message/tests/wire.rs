@@ -76,6 +76,7 @@ fn words_and_bytes_are_the_same_memory() {
     let mut words = [0; 2];
     as_bytes_mut(&mut words).copy_from_slice(&example().encode());
     assert_eq!(as_bytes(&words), example().encode());
+    assert_eq!(words, example().words());
 }
 
 fn any_header() -> impl Strategy<Value = Header> {

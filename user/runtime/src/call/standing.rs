@@ -19,6 +19,7 @@ use cops_abi::syscall::{COPS_READ_STANDING, READ};
 
 use super::{Call, Mode, Operation, Request, Scratch, State, arrived, end, leftover};
 use crate::system::{self, Cancelled};
+use crate::task::waker_of;
 
 /// Memory for the turn and for what is received. It leaks if it is forgotten.
 struct Block {
@@ -164,7 +165,9 @@ impl StandingRead {
     /// be none left.
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<CallResult> {
         let waker = context.waker();
+        // Its own waker tells at once, usually, that it is still the same coroutine.
         if let State::InFlight(_, _, coroutine) = &self.call.state
+            && !waker.will_wake(&waker_of(*coroutine))
             && crate::task::current() != Some(*coroutine)
         {
             // The kernel's part has the priority of another coroutine.

@@ -14,10 +14,10 @@ use cops::net::{Incoming, OwnedWriteHalf, Shutdown, TcpStream};
 use cops::sync::spsc::{Receiver, Sender, channel};
 use cops::task::{self, Priority};
 use cops::time::timeout;
-use matrix_message::{Direction, Header};
+use matrix_message::{Direction, Header, as_bytes, as_bytes_mut};
 
 use crate::class;
-use crate::message::{Message, PATIENCE, QUEUE_MESSAGES, SHORTEST_BYTES};
+use crate::message::{Message, PATIENCE, QUEUE_MESSAGES, SHORTEST_BYTES, SHORTEST_WORDS};
 
 /// Receives until the client ends the stream, fails, or sends an invalid request. The first request
 /// determines the connection's priority. Only then are the other two coroutines started.
@@ -61,20 +61,22 @@ fn start(writer: OwnedWriteHalf, priority: Priority) -> Option<Sender<Message>> 
 /// The next request; `None` at the end of the stream, if the request is invalid, or if there is no
 /// memory for it.
 async fn request(reader: &mut Incoming) -> Option<Message> {
-    let mut bytes = [0; SHORTEST_BYTES];
+    // Words, as in the message that they become the beginning of.
+    let mut words = [0; SHORTEST_WORDS];
     let mut received = 0;
     let header = loop {
-        match reader.read(bytes.get_mut(received..)?).await {
+        match reader.read(as_bytes_mut(&mut words).get_mut(received..)?).await {
             Ok(0) | Err(_) => return None,
             Ok(count) => received += count,
         }
         // Checked after each piece, so that the rest of an invalid header is not waited for.
-        if let Some(header) = Header::parse(bytes.get(..received)?, Direction::Request).ok()? {
+        if let Some(header) =
+            Header::parse(as_bytes(&words).get(..received)?, Direction::Request).ok()?
+        {
             break header;
         }
     };
-    let mut request = Message::new(header)?;
-    request.bytes_mut().get_mut(..received)?.copy_from_slice(bytes.get(..received)?);
+    let mut request = Message::beginning_with(&words, header)?;
     if received < request.bytes().len() {
         let (result, words) = reader.fill(request.take_words(), received).await;
         request.put_words(words);

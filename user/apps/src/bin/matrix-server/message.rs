@@ -12,8 +12,7 @@ use cops::abi::layout::PAGE_BYTES;
 use cops::memory::zeroed_words;
 use cops::time::Duration;
 use matrix_message::{
-    ELEMENT_BYTES, HEADER_BYTES, HEADER_WORDS, Header, Operation, Side, as_bytes, as_bytes_mut,
-    perform,
+    ELEMENT_BYTES, HEADER_WORDS, Header, Side, as_bytes, as_bytes_mut, perform, perform_in_place,
 };
 
 /// Maximum number of requests, and of answers, that wait in a connection.
@@ -22,12 +21,11 @@ pub const QUEUE_MESSAGES: usize = 4;
 /// How long a client may take to receive one answer, which has at most 131 kilobytes.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Matrices of at most so many elements are answered in the request's memory.
-const SMALL_ELEMENTS: usize = 16;
-
 /// Length of the shortest message: one element. No read at the beginning of a message requests
 /// more, so none takes a byte of the next message.
-pub const SHORTEST_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES;
+pub const SHORTEST_WORDS: usize = HEADER_WORDS + 1;
+/// The same in bytes.
+pub const SHORTEST_BYTES: usize = SHORTEST_WORDS * ELEMENT_BYTES;
 
 /// Number of bytes that messages may still allocate.
 static BYTES_LEFT: AtomicUsize = AtomicUsize::new(0);
@@ -55,22 +53,30 @@ pub struct Message {
 const _: () = assert!(size_of::<Message>() == 32, "queues hold several for each connection");
 
 impl Message {
-    /// A message of zeros after this header; `None` if it is over the limit or there is no memory.
-    pub fn new(header: Header) -> Option<Self> {
+    /// A message that begins with these words, of which the first are this header, and zeros after
+    /// them; `None` if it is over the limit or there is no memory.
+    pub fn beginning_with(words: &[u64; SHORTEST_WORDS], header: Header) -> Option<Self> {
+        let mut message = Self::zeroed(header)?;
+        *message.words.first_chunk_mut()? = *words;
+        Some(message)
+    }
+
+    /// A message of zeros, without its header on the wire.
+    fn zeroed(header: Header) -> Option<Self> {
         if !take_share(header.side) {
             return None;
         }
         let mut message = Self { words: Box::default(), header };
         // If there is no memory, the message returns what it has taken.
         message.words = zeroed_words(header.side.message_words())?;
-        message.set_header(header);
         Some(message)
     }
 
     fn set_header(&mut self, header: Header) {
         self.header = header;
-        let (place, _) = self.words.split_at_mut(HEADER_WORDS);
-        as_bytes_mut(place).copy_from_slice(&header.encode());
+        if let Some(place) = self.words.first_chunk_mut() {
+            *place = header.words();
+        }
     }
 
     /// The priority class of its connection.
@@ -104,21 +110,13 @@ impl Message {
     #[inline(never)]
     pub fn answer(mut self) -> Option<Self> {
         let request = self.header;
-        if request.operation == Operation::Echo {
+        // Another block would cost more than the product of a small matrix.
+        if perform_in_place(request.operation, self.words.get_mut(HEADER_WORDS..)?) {
             self.set_header(request.answer());
             return Some(self);
         }
-        // A small product goes through the stack into the request's own memory: another block
-        // would cost more than the copy.
-        let mut product = [0; SMALL_ELEMENTS];
-        if let Some(product) = product.get_mut(..request.side.elements()) {
-            let elements = self.words.get_mut(HEADER_WORDS..)?;
-            perform(request.operation, request.side, elements, product).ok()?;
-            elements.copy_from_slice(product);
-            self.set_header(request.answer());
-            return Some(self);
-        }
-        let mut answer = Self::new(request.answer())?;
+        let mut answer = Self::zeroed(request.answer())?;
+        answer.set_header(request.answer());
         let elements = self.words.get(HEADER_WORDS..)?;
         perform(request.operation, request.side, elements, answer.words.get_mut(HEADER_WORDS..)?)
             .ok()?;

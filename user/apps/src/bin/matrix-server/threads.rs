@@ -6,10 +6,10 @@ use cops::io::{self, AsFd};
 use cops::net::{OwnedReadHalf, OwnedWriteHalf, Shutdown, TcpStream};
 use cops::task::Priority;
 use cops::thread::{self, Builder};
-use matrix_message::{Direction, Header};
+use matrix_message::{Direction, Header, as_bytes, as_bytes_mut};
 
 use crate::class;
-use crate::message::{Message, PATIENCE, QUEUE_MESSAGES, SHORTEST_BYTES};
+use crate::message::{Message, PATIENCE, QUEUE_MESSAGES, SHORTEST_WORDS};
 use crate::queue::{Receiver, Sender, Waiting, channel};
 
 /// Size of each stack: that of the papers' configuration.
@@ -64,17 +64,19 @@ fn start_others(
 /// The next request; `None` at the end of the stream, if the request is invalid, or if there is no
 /// memory for it.
 fn request(reader: &OwnedReadHalf) -> Option<Message> {
-    let mut bytes = [0; SHORTEST_BYTES];
+    // Words, as in the message that they become the beginning of.
+    let mut words = [0; SHORTEST_WORDS];
     let mut received = 0;
     let header = loop {
-        received += read(reader, bytes.get_mut(received..)?)?;
+        received += read(reader, as_bytes_mut(&mut words).get_mut(received..)?)?;
         // Checked after each piece, so that the rest of an invalid header is not waited for.
-        if let Some(header) = Header::parse(bytes.get(..received)?, Direction::Request).ok()? {
+        if let Some(header) =
+            Header::parse(as_bytes(&words).get(..received)?, Direction::Request).ok()?
+        {
             break header;
         }
     };
-    let mut request = Message::new(header)?;
-    request.bytes_mut().get_mut(..received)?.copy_from_slice(bytes.get(..received)?);
+    let mut request = Message::beginning_with(&words, header)?;
     while received < request.bytes().len() {
         received += read(reader, request.bytes_mut().get_mut(received..)?)?;
     }
