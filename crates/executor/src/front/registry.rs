@@ -67,18 +67,42 @@ pub fn wake_up(id: CoroutineId) -> bool {
 }
 
 /// As `wake_up`, of the bits of an id.
+#[cfg(feature = "std")]
 #[inline(always)]
 pub(crate) fn wake_up_raw(id: u64) -> bool {
     // What yields wakes itself: that needs no atomic update and, with an image, no call.
     state().is_some_and(|worker| worker.wakes_itself(id)) || wake_another(id)
 }
 
+#[cfg(feature = "std")]
 #[inline(never)]
 fn wake_another(id: u64) -> bool {
     // No valid id has generation 0; the core finds no coroutine for such an id.
     let number = (id >> 24) as u8;
     executor(number)
         .is_some_and(|executor| calls::wake(&executor.core, id, current_worker_of(number)))
+}
+
+/// As `wake_up`, of the bits of an id. Without a thread-local of the record, both ways look up
+/// executor and worker: once.
+#[cfg(not(feature = "std"))]
+#[inline(always)]
+pub(crate) fn wake_up_raw(id: u64) -> bool {
+    // No valid id has generation 0; the core finds no coroutine for such an id.
+    let number = (id >> 24) as u8;
+    let Some(executor) = executor(number) else { return false };
+    let here = current_worker_of(number);
+    // What yields wakes itself: that needs no atomic update and, with an image, no call.
+    executor.state(here).is_some_and(|worker| worker.wakes_itself(id))
+        || wake_another(executor, id, here)
+}
+
+/// With an image, this is a jump to its function.
+#[cfg(not(feature = "std"))]
+#[cfg_attr(feature = "image", inline(always))]
+#[cfg_attr(not(feature = "image"), inline(never))]
+fn wake_another(executor: &'static Executor, id: u64, here: u32) -> bool {
+    calls::wake(&executor.core, id, here)
 }
 
 /// As `set_priority` of `sync`, which also moves waiters there.

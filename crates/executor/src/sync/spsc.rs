@@ -239,15 +239,27 @@ impl<T> Receiver<T> {
         })
     }
 
-    /// The channel was empty a moment ago, or is closed: tries, and registers the waker.
+    /// The channel was empty a moment ago, or is closed: registers the waker, if it still has to
+    /// wait.
     ///
     /// Apart: the rest is small and becomes part of the coroutine's own poll.
     #[inline(never)]
     fn wait_to_receive(&self, context: &Context<'_>) -> Poll<Option<T>> {
-        match self.pop(&mut Some(context.waker().clone())) {
-            Err(TryReceiveError::Empty) => Poll::Pending,
-            result => Poll::Ready(result.ok()),
-        }
+        let mut waker = Some(context.waker().clone());
+        let must_wait = self.shared.state.with(|state| {
+            let must_wait = state.values.is_empty() && !state.is_closed;
+            if must_wait {
+                swap(&mut state.receiver, &mut waker);
+            }
+            must_wait
+        });
+        if must_wait { Poll::Pending } else { self.stop_waiting() }
+    }
+
+    /// There is a value, which nobody else takes, or the end. Apart, because few waits end here.
+    #[inline(never)]
+    fn stop_waiting(&self) -> Poll<Option<T>> {
+        Poll::Ready(self.pop().ok())
     }
 
     /// The next value, if there is one. Not in interrupt handlers.
@@ -266,11 +278,10 @@ impl<T> Receiver<T> {
     /// assert_eq!(receiver.try_receive(), Err(TryReceiveError::Closed));
     /// ```
     pub fn try_receive(&mut self) -> Result<T, TryReceiveError> {
-        self.pop(&mut None)
+        self.pop()
     }
 
-    /// If the channel is empty, a `waker` is registered; the previous one replaces it.
-    fn pop(&self, waker: &mut Option<Waker>) -> Result<T, TryReceiveError> {
+    fn pop(&self) -> Result<T, TryReceiveError> {
         let shared = &*self.shared;
         let (value, sender) = shared.state.with(|state| match state.values.pop_front() {
             Some(value) => {
@@ -278,12 +289,7 @@ impl<T> Receiver<T> {
                 Ok((value, state.sender.take()))
             }
             None if state.is_closed => Err(TryReceiveError::Closed),
-            None => {
-                if waker.is_some() {
-                    swap(&mut state.receiver, waker);
-                }
-                Err(TryReceiveError::Empty)
-            }
+            None => Err(TryReceiveError::Empty),
         })?;
         wake(sender);
         Ok(value)
