@@ -256,7 +256,8 @@ impl<T> Receiver<T> {
         if must_wait { Poll::Pending } else { self.stop_waiting() }
     }
 
-    /// There is a value, which no other receiver takes, or the end. Apart, because few waits end here.
+    /// There is a value, which no other receiver takes, or the end. Apart, because few waits end
+    /// here.
     #[inline(never)]
     fn stop_waiting(&self) -> Poll<Option<T>> {
         Poll::Ready(self.pop().ok())
