@@ -244,6 +244,13 @@ impl<P: Clone> PageCache<P> {
         }
     }
 
+    /// The file of a fill ends here or before, unless it has changed since.
+    pub fn ends_before(&mut self, fill: Fill, bound: u64) {
+        if let Some(file) = self.file_of(fill) {
+            file.length = Some(file.length.map_or(bound, |length| length.min(bound)));
+        }
+    }
+
     /// These bytes of `node` have changed, by a write: a step for each page of them. Calls
     /// `dropped` with each page that is not kept any more.
     pub fn has_changed(&mut self, node: u64, bytes: Range<u64>, mut dropped: impl FnMut(P)) {

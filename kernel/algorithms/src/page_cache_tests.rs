@@ -116,6 +116,8 @@ fn keep_all(cache: &mut PageCache<Page>, fill: Fill, first: u64, count: u64, fou
     }
     if asked.contains(&found.length) {
         cache.ends(fill, found.length);
+    } else if found.length < asked.start {
+        cache.ends_before(fill, asked.start);
     }
 }
 
@@ -278,6 +280,8 @@ fn a_part_of_a_page_is_found_only_at_the_end() {
     assert_eq!(cache.find(4, 0), Found::Nothing, "the length is not known");
     cache.ends(fill, 100);
     assert_eq!(cache.find(4, 0), Found::Page(1, 100));
+    cache.ends_before(fill, 8192);
+    assert_eq!(cache.find(4, 0), Found::Page(1, 100), "no byte is there, nor before");
     cache.ends(fill, 5000);
     assert_eq!(cache.find(4, 0), Found::Nothing);
     cache.has_changed(4, 4999..5000, drop);

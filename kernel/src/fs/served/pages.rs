@@ -175,8 +175,11 @@ impl Pages {
             drop(kept);
             drop(before);
         }
-        if (bytes as u64) < request.asked() {
-            let length = first * PAGE_BYTES as u64 + bytes as u64;
+        let length = first * PAGE_BYTES as u64 + bytes as u64;
+        if bytes == 0 {
+            self.0.lock().table.ends_before(fill, length);
+        } else if (bytes as u64) < request.asked() || !bytes.is_multiple_of(PAGE_BYTES) {
+            // What asks for a part of a page asks for the last bytes that a file can have.
             self.0.lock().table.ends(fill, length);
         }
     }
