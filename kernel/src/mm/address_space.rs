@@ -6,7 +6,8 @@
 //! A space may be dropped while harts have it loaded (see `root`): they then see an empty lower
 //! half.
 
-use super::contents::{COPIED_TOGETHER, Contents, Copied, Resolved, check_range};
+use super::contents::{Contents, Resolved, check_range};
+use super::copied::{COPIED_TOGETHER, Copied};
 use super::frames::Frame;
 use super::object::{MemoryObject, Source};
 use super::quota::Family;

@@ -4,6 +4,7 @@
 //! is both writable and executable. Flushing the harts' caches is up to
 //! [`AddressSpace`](super::AddressSpace).
 
+use super::copied::Copied;
 use super::frames::Frame;
 use super::object::{Mappings, Source, View};
 use super::page_table::PageTable;
@@ -48,46 +49,6 @@ pub(super) enum Resolved<R> {
     MustBeMapped(Region),
     /// It will be when the region's object knows of it.
     MustBeKnown(Region),
-}
-
-/// Maximum number of pages that one fault copies.
-pub(super) const COPIED_TOGETHER: usize = 8;
-
-/// Pages that have become own, one behind the other, and the frames that were there before the
-/// copies.
-pub(super) struct Copied {
-    start: usize,
-    end: usize,
-    before: [Option<Frame>; COPIED_TOGETHER],
-    count: usize,
-}
-
-impl Copied {
-    /// None yet; the page around `address` will be the first.
-    pub(super) fn new(address: usize) -> Self {
-        let start = layout::page_down(address);
-        Self { start, end: start, before: [const { None }; COPIED_TOGETHER], count: 0 }
-    }
-
-    fn put(&mut self, frame: Frame) {
-        debug_assert!(!self.is_full());
-        self.before[self.count] = Some(frame);
-        self.count += 1;
-    }
-
-    /// Whether no page has another frame now.
-    pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    fn is_full(&self) -> bool {
-        self.count == COPIED_TOGETHER
-    }
-
-    /// Their addresses.
-    pub(super) fn range(&self) -> Range<usize> {
-        self.start..self.end
-    }
 }
 
 /// The maximum memory for a region's record.
@@ -396,17 +357,19 @@ impl Contents {
     ) -> Result<(), FaultError> {
         let region = self.regions.at(address).ok_or(FaultError::NotAllowed)?;
         let mut slot = self.table.find(address).ok_or(FaultError::NotAllowed)?;
-        if !slot.claim(region.rights) {
-            copied.put(slot.replace(slot.try_copy()?, region.rights));
-        }
-        copied.end += layout::PAGE_BYTES;
+        let before = if slot.claim(region.rights) {
+            None
+        } else {
+            Some(slot.replace(slot.try_copy()?, region.rights))
+        };
+        copied.push(before);
         Ok(())
     }
 
     /// As [`Self::make_own`] for the page behind those in `copied`. Returns false, and has done
     /// nothing, if its frame is not common, the program may not write to it, or memory runs out.
     pub(super) fn make_next_own(&mut self, copied: &mut Copied) -> bool {
-        let address = copied.end;
+        let address = copied.end();
         let is_next = |region: Region| region.rights.write && region.backing.is_own();
         !copied.is_full()
             && self.regions.at(address).is_some_and(is_next)

@@ -9,7 +9,7 @@
 //! - `region` records what a program has mapped; `contents` combines it with the page table and
 //!   charges for both; `address_space` is their lock, and the harts that use them. `changes`
 //!   unmaps and changes rights, `moves` moves mappings, `place` says where something is mapped,
-//!   `fork` copies a space for a child.
+//!   `fork` copies a space for a child, and `copied` has what a fault copies after that.
 //! - `root` is what a hart loads to use an address space; `asid` assigns the tags of translation
 //!   caches.
 //! - `quota` counts what each process holds.
@@ -24,6 +24,7 @@ pub mod address_space;
 pub mod asid;
 mod changes;
 mod contents;
+mod copied;
 mod error;
 mod fork;
 #[allow(unsafe_code)]
