@@ -19,6 +19,7 @@
 //! another length, and the file may continue behind that part.
 
 use alloc::boxed::Box;
+use core::mem::replace;
 use core::ops::Range;
 
 use cops_fallible::{List, OutOfMemory, try_box};
@@ -220,21 +221,17 @@ impl<P: Clone> PageCache<P> {
         }
         let name = fill.name;
         let Some(places) = self.pages_of(name, number) else { return Some(page) };
-        let is_it = |kept: &Kept<P>| kept.name == name && kept.number == number;
-        let same = places.iter().position(|place| place.as_ref().is_some_and(is_it));
-        let place = match same {
-            Some(place) => place,
-            None => {
-                let used = |&place: &usize| places[place].as_ref().map_or(0, |kept| kept.used);
-                (0..WAYS).min_by_key(used).unwrap_or(0)
-            }
-        };
-        let place = &mut places[place];
-        if same.is_some() && place.as_ref().is_some_and(|kept| usize::from(kept.bytes) >= bytes) {
-            return Some(page);
+        let new = Kept { name, number, bytes: bytes as u16, used: now, page };
+        let mut kept = places.iter_mut().flatten();
+        if let Some(same) = kept.find(|kept| kept.name == name && kept.number == number) {
+            let less = if same.bytes >= new.bytes { new } else { replace(same, new) };
+            return Some(less.page);
         }
-        let kept = Kept { name, number, bytes: bytes as u16, used: now, page };
-        place.replace(kept).map(|before| before.page)
+        let oldest = |place: &&mut Option<Kept<P>>| place.as_ref().map_or(0, |kept| kept.used);
+        match places.iter_mut().min_by_key(oldest) {
+            Some(place) => place.replace(new).map(|before| before.page),
+            None => Some(new.page),
+        }
     }
 
     /// The file of a fill has this length, unless it has changed since.
