@@ -4,12 +4,14 @@
 #include "check.h"
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -347,6 +349,45 @@ static void churn(void) {
     }
 }
 
+static void do_nothing(int signal) { (void)signal; }
+
+/* So many that the kernel only looks at them in the first portion of the call. */
+#define PIECES 70
+
+/* Reads its own status. All of it fits into the first buffer. */
+static void *read_status(void *is_over) {
+    static char piece[4096], rest[PIECES];
+    struct iovec buffers[PIECES] = {{.iov_base = piece, .iov_len = sizeof piece}};
+    for (int at = 1; at < PIECES; at++)
+        buffers[at] = (struct iovec){.iov_base = &rest[at], .iov_len = 1};
+    int file = open("/proc/self/status", O_RDONLY);
+    CHECK(file >= 0);
+    for (int round = 0; round < 3000; round++)
+        CHECK(preadv(file, buffers, PIECES, 0) > 64 && memcmp(piece, "Name:", 5) == 0);
+    CHECK(close(file) == 0);
+    __atomic_store_n((int *)is_over, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+/* Signals for a thread that reads which signals wait for its process: the kernel looks at the
+   thread's call on behalf of the one, and at the signals on behalf of the other. */
+static void signals_beside_status(void) {
+    struct sigaction action = {.sa_handler = do_nothing, .sa_flags = SA_RESTART};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    pthread_t thread;
+    int is_over = 0;
+    CHECK(pthread_create(&thread, NULL, read_status, &is_over) == 0);
+    sigset_t all;
+    sigfillset(&all);
+    CHECK(pthread_sigmask(SIG_BLOCK, &all, NULL) == 0);
+    for (unsigned round = 0; !__atomic_load_n(&is_over, __ATOMIC_SEQ_CST); round++) {
+        /* At a moment that the other one does not know. */
+        for (volatile unsigned turn = round * 7919 % 4001; turn > 0; turn--);
+        CHECK(kill(getpid(), SIGUSR1) == 0);
+    }
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 1);
     machine();
@@ -357,6 +398,7 @@ int main(int count, char **arguments) {
     refused();
     crowd();
     churn();
+    signals_beside_status();
     puts("/proc is in order");
     return 0;
 }

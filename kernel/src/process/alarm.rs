@@ -2,7 +2,7 @@
 //! waits for. When it completes, the process gets `SIGALRM`, and the next one begins.
 //!
 //! Each call has a number; one with another number than the alarm's has been replaced, and rings in
-//! vain. Lock order: the alarm, then the signals of the process.
+//! vain. Lock order: the alarm, then a call's cell and the signals of the process.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;

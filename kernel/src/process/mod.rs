@@ -1,7 +1,8 @@
 //! Processes: an address space, open files, virtual CPUs, and the page shared with the kernel.
 //!
-//! Lock order: `cpus`, then `ring`, then a call's cell, then `files` or a table of futexes; the
-//! address space has its own lock. None is held while user code runs.
+//! Lock order: the alarm, then a call's cell, which is locked during each attempt, then all others:
+//! the signals, then `cpus`; `ring`, then the cell of a call that has ended; `files`; a table of
+//! futexes. The address space has its own lock. None is held while user code runs.
 
 mod alarm;
 mod blocked;

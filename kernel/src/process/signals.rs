@@ -6,7 +6,9 @@
 //! for a call, the call is taken out of its cell. Native programs have no handlers: a signal has
 //! its default effect.
 //!
-//! Lock order: the signals of the process, then `cpus`, then those of a virtual CPU.
+//! Lock order: a call's cell, the signals of the process, `cpus`, the signals of a virtual CPU. A
+//! call is attempted with its cell locked, and may want all the others. So [`Process::alert`],
+//! which locks the cell of a call that it cuts short, is called without any of them.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -256,7 +258,7 @@ impl Process {
         };
         // Locked before a target is chosen: a virtual CPU that stops blocking the signal, or begins
         // to wait for it, looks at what is pending after that, and finds it.
-        let (mut guard, mut stops) = (linux.signals.lock(), false);
+        let (mut guard, mut stops, mut alerted) = (linux.signals.lock(), false, None);
         let Some(signals) = guard.as_mut() else { return end() };
         // A virtual CPU that takes it. If it waits for it, what the program wants done with it does
         // not count.
@@ -275,9 +277,8 @@ impl Process {
         let sent = match (signals.dispositions.decide(number), target) {
             (Decision::Effect(Effect::Terminate), _) if number == signal::SIGKILL => end(),
             (_, Some((true, target))) => {
-                let added = signals.pending.add(information);
-                self.alert(&target);
-                added
+                alerted = Some(target);
+                signals.pending.add(information)
             }
             (Decision::Effect(Effect::Terminate), Some(_)) if !self.is_stopped() => end(),
             (Decision::Effect(Effect::Ignore), Some(_)) => Ok(()),
@@ -287,13 +288,17 @@ impl Process {
             }
             // To end a stopped process has to wait until it goes on, as on Linux.
             (Decision::Handle(_) | Decision::Effect(Effect::Terminate), Some((_, target))) => {
-                let added = signals.pending.add(information);
-                self.alert(&target);
-                added
+                alerted = Some(target);
+                signals.pending.add(information)
             }
             (_, None) => signals.pending.add(information),
         };
         drop(guard);
+        // Without the lock: the call that it waits for may be in an attempt that wants the lock,
+        // for instance to read what is pending from `/proc`.
+        if let Some(target) = alerted {
+            self.alert(&target);
+        }
         if stops {
             self.stop(number);
         }
@@ -443,7 +448,7 @@ impl Process {
         }
     }
 
-    /// Makes `cpu` look for signals.
+    /// Makes `cpu` look for signals. Called without a lock of this module, see there.
     fn alert(self: &Arc<Self>, cpu: &Arc<VirtualCpu>) {
         cpu.signals.is_due.store(true, SeqCst);
         let state = {

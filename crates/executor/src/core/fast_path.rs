@@ -208,7 +208,6 @@ impl Executor {
             return None;
         }
         (path.priority, path.list, path.plain) = (priority, list, plain);
-        worker.state().current_priority.store(priority.level() as u32, Ordering::Relaxed);
         Some(Begun { slot: locked.begin(&self.slab, priority), word })
     }
 

@@ -1,6 +1,6 @@
 //! What is done under a worker's lock: its lists, and moving what is in its inbox into them.
 
-use super::atomic::Ordering;
+use super::atomic::{Ordering, compiler_fence};
 
 use super::priority::Priority;
 use super::ready::List;
@@ -90,8 +90,14 @@ impl Locked<'_> {
 
     /// Begins the poll of the head of the list of `priority`, which is not empty. The head stays
     /// there until it is settled.
+    ///
+    /// That the worker polls at this level is published before the level is withdrawn from those at
+    /// which something waits. In between the worker may be stopped: what decides when it continues
+    /// must not take it for one that has nothing as urgent.
     #[inline(always)]
     pub fn begin<'s>(&self, slab: &'s Slab, priority: Priority) -> &'s Slot {
+        self.0.state().current_priority.store(priority.level() as u32, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
         self.0.running_level.store(priority.level() as u32, Ordering::Relaxed);
         self.0.fast_path_open.store(1, Ordering::Relaxed);
         let slot = self.0.lists.list(priority).first(slab);
@@ -216,6 +222,10 @@ impl Locked<'_> {
         let head = self.0.lists.list(priority).first(slab);
         let polled = self.0.running_level.load(Ordering::Relaxed) == priority.level() as u32;
         let slot = if polled { head.next(slab) } else { head };
+        // Published there before it is withdrawn here: either worker may be stopped in between.
+        let is_first = to.waiting() & priority.bit() == 0;
+        to.publish(priority);
+        compiler_fence(Ordering::SeqCst);
         self.remove(slab, slot, priority);
         let word = slot.state.migrate(self.0.number(), to.0.number());
         let moved = if word.is_misplaced() {
@@ -223,9 +233,12 @@ impl Locked<'_> {
         } else {
             None
         };
-        let priority = moved.map_or(priority, |(_, priority)| priority);
-        to.enqueue(slot, priority);
-        priority
+        let list = moved.map_or(priority, |(_, priority)| priority);
+        to.enqueue(slot, list);
+        if is_first && list != priority {
+            to.withdraw(priority);
+        }
+        list
     }
 
     /// Migrates up to half of what waits here, most urgent first, to the worker `to`.

@@ -106,12 +106,14 @@ impl Executor {
                 self.offer_rest();
             }
             let allowed = budget.min(POLLS_ON_FAST_PATH).min(until_aged).max(1);
-            state.current_priority.store(begun.word.priority().level() as u32, Ordering::Relaxed);
             let mut path = FastPath::new(worker, begun.word.listed_at(), allowed);
             // Read after `schedule` has recorded that nothing happened: a request for attention
             // clears that.
             let attention = self.attention.load(Ordering::Relaxed);
             if attention & ATTENTION_STOP != 0 || !begun.word.is(path.plain) {
+                // It may have got another priority since it was put into its list.
+                let level = begun.word.priority().level() as u32;
+                state.current_priority.store(level, Ordering::Relaxed);
                 path.left = allowed.wrapping_sub(1);
                 path.polled = Some(Polled { begun, outcome: poll_once(state, begun) });
             } else if attention == 0 {

@@ -23,6 +23,7 @@ mod bound;
 mod common;
 mod mood;
 mod order;
+mod published;
 mod stage;
 
 use std::time::{Duration, Instant};
