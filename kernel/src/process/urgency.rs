@@ -6,6 +6,7 @@
 use core::sync::atomic::Ordering::*;
 
 use cops_abi::Priority;
+use cops_abi::inspect::cause;
 use cops_abi::page::MAX_CPUS;
 
 use super::{Process, Thread, VirtualCpu};
@@ -79,6 +80,19 @@ impl Process {
         levels.reduce(|one, other| if one.is_more_urgent_than(other) { other } else { one })
     }
 
+    /// The level of what the worker of `cpu` polls, or is about to poll.
+    ///
+    /// An interrupt can come after it has taken a coroutine from its queue and before the poll; a
+    /// call in between two polls, which is to let others run, cannot.
+    fn taken_by(&self, cpu: &VirtualCpu) -> Option<Priority> {
+        let worker = &self.page.workers[cpu.index % MAX_CPUS];
+        if cpu.entered_by.load(Relaxed) == cause::CALL as u8 {
+            worker.current_priority()
+        } else {
+            worker.taken_priority()
+        }
+    }
+
     fn most_urgent_for(
         &self,
         cpu: &VirtualCpu,
@@ -88,11 +102,10 @@ impl Process {
         if let Some(thread) = as_thread {
             return self.ceiling.cap(thread.urgency(waiting));
         }
-        let current = self.page.workers[cpu.index % MAX_CPUS].current_priority();
-        let waiting = waiting() | current.map_or(0, Priority::bit);
-        // A worker that publishes nothing is between two polls, or its program does not maintain
-        // the page. It keeps its level: it may have taken a coroutine from its queue, which would
-        // wait for ever if a process were busy at a level between the default and that one's.
+        let waiting = waiting() | self.taken_by(cpu).map_or(0, Priority::bit);
+        // A worker that publishes nothing has nothing, or its program does not maintain the page.
+        // It keeps its level: it may be about to look for something, for instance at what another
+        // process has written.
         let priority = Priority::most_urgent_in(waiting).unwrap_or_else(|| cpu.entity.priority());
         self.ceiling.cap(priority)
     }

@@ -38,7 +38,7 @@ pub struct WorkerState {
     reserved: [u64; 6],
     /// Id of the coroutine that the worker polls, 0 if none.
     pub current_id: AtomicU64,
-    /// Its priority, while `current_id` is not 0; 64 outside of `run`.
+    /// Priority of what it has taken up last; 64 outside of `run`.
     pub current_priority: AtomicU32,
     /// 0: not in `run`; 1: in `run`; 2: parked or about to park.
     pub phase: AtomicU32,
@@ -132,6 +132,23 @@ impl WorkerState {
         let level = self.current_priority.load(Ordering::Relaxed);
         let polls = self.current_id.load(Ordering::Relaxed) != 0;
         if polls && level < Priority::COUNT { Some(Priority::saturating(level)) } else { None }
+    }
+
+    /// Priority of what the worker has taken up last, from before that disappears from
+    /// [`waiting`](Self::waiting) until it takes up the next; `None` outside of `run`.
+    ///
+    /// So a ready coroutine of the worker is never less urgent than both this and what waits, at
+    /// whichever instruction the worker is stopped. In any context, interrupt handlers included.
+    ///
+    /// ```
+    /// # use cops_executor::WorkerState;
+    /// # static RECORD: WorkerState = WorkerState::new();
+    /// assert_eq!(RECORD.taken_priority(), None, "it does not run");
+    /// ```
+    pub fn taken_priority(&self) -> Option<Priority> {
+        let level = self.current_priority.load(Ordering::Relaxed);
+        let runs = self.phase.load(Ordering::Relaxed) == PHASE_RUNNING;
+        if runs && level < Priority::COUNT { Some(Priority::saturating(level)) } else { None }
     }
 
     /// Notes that the coroutine of this id was woken, if this worker is just polling it: true then.

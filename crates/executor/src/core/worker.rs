@@ -11,7 +11,7 @@ use super::inbox::Inbox;
 use super::locked::Locked;
 use super::priority::Priority;
 use super::ready::{List, ReadyLists};
-use super::record::WorkerState;
+use super::record::{NO_PRIORITY, WorkerState};
 use super::slot::Slot;
 
 /// Workers an executor can have; their numbers are 0 to 63.
@@ -106,8 +106,9 @@ impl Worker {
         self.hooks.store(hooks.cast_mut(), Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
         self.state.store(state.cast_mut(), Ordering::Relaxed);
-        // Zero would be a level.
+        // Zero would be a level, in both.
         self.running_level.store(NO_LEVEL, Ordering::Relaxed);
+        self.state().current_priority.store(NO_PRIORITY, Ordering::Relaxed);
     }
 
     #[inline(always)]
