@@ -37,7 +37,7 @@ const FIRST_PROGRAM_FILE: &str = "etc/init";
 pub fn start() -> ! {
     if arch::hart_index() == 0 {
         set_up();
-        arch::start_other_harts(kernel_space::root_physical());
+        arch::start_other_harts(kernel_space::root());
     }
     sched::run_hart()
 }

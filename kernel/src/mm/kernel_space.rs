@@ -6,7 +6,7 @@
 use super::frames::{self, Frame};
 use super::kernel_table::KernelTable;
 use super::{OutOfMemory, layout};
-use crate::arch::{self, Asid, Entry, Rights};
+use crate::arch::{self, Asid, Entry, Rights, RootRegister};
 use crate::machine::device_tree::Facts;
 use crate::machine::image;
 use core::ops::Range;
@@ -19,9 +19,9 @@ fn table() -> &'static KernelTable {
     TABLE.get().expect("`kernel_space::initialise` comes before all uses of its table")
 }
 
-/// Physical address of the root table that maps only the kernel.
-pub fn root_physical() -> usize {
-    table().physical()
+/// The root that maps only the kernel.
+pub fn root() -> RootRegister {
+    RootRegister::new(table().physical(), Asid(0))
 }
 
 /// The entries of the upper half of every root.
@@ -67,10 +67,10 @@ pub fn initialise(machine: &Facts, harts: usize) -> Result<(), OutOfMemory> {
     }
     // An entry for every gigabyte, because the roots of processes copy these entries.
     table.complete()?;
-    let root = TABLE.call_once(|| table).physical();
+    TABLE.call_once(|| table);
     // SAFETY: the new table maps everything that the old one mapped and the kernel uses, with at
     // least the rights that it needs. `TABLE` keeps it for ever.
-    unsafe { arch::activate_root(root, Asid(0), || false) };
+    unsafe { arch::activate_root(root(), || false) };
     Ok(())
 }
 

@@ -7,7 +7,7 @@
 
 use super::table::RootFrame;
 use super::{OutOfMemory, asid, kernel_space};
-use crate::arch::{self, Asid, HartSlot, HartSlots, MAX_HARTS};
+use crate::arch::{self, HartSlot, HartSlots, MAX_HARTS, RootRegister};
 use alloc::sync::Arc;
 use cops_fallible::try_arc;
 use core::ops::Range;
@@ -17,9 +17,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Root {
     /// Keeps the table allocated.
     _table: RootFrame,
-    /// The table's address, which each entry into user mode compares.
-    physical: usize,
-    asid: Asid,
+    /// The table's address and the tag.
+    register: RootRegister,
     /// Set when the address space is dropped; a hart that has this root loaded must load another
     /// one.
     is_dead: AtomicBool,
@@ -35,22 +34,20 @@ impl Root {
     /// # Errors
     /// [`OutOfMemory`].
     pub(super) fn new(table: RootFrame) -> Result<Arc<Self>, OutOfMemory> {
-        let physical = table.physical();
-        let is_dead = AtomicBool::new(false);
-        try_arc(Self { _table: table, physical, asid: asid::allocate(), is_dead })
+        let register = RootRegister::new(table.physical(), asid::allocate());
+        try_arc(Self { _table: table, register, is_dead: AtomicBool::new(false) })
     }
 
     /// Loads this root on this hart unless it is loaded and current. Interrupts are off.
     /// `is_current` tells whether the hart's translation cache is up to date with this space. It is
     /// called when [`Root::flush`] already sees this hart, and before the root is in use.
     pub(super) fn load(self: &Arc<Self>, is_current: impl FnOnce() -> bool) {
-        let physical = self.physical;
-        if arch::is_current_root(physical, self.asid) {
+        if arch::is_current_root(self.register) {
             return;
         }
         // SAFETY: a process's root maps the kernel like every root, and the reference in `LOADED`
         // keeps the table allocated as long as this hart has it loaded.
-        unsafe { arch::activate_root(physical, self.asid, is_current) };
+        unsafe { arch::activate_root(self.register, is_current) };
         let previous = LOADED.with(|loaded| loaded.replace(self.clone()));
         drop(previous);
     }
@@ -58,29 +55,29 @@ impl Root {
     /// Flushes `range` on the harts that have this root loaded, at the latest before they enter
     /// user mode.
     pub(super) fn flush(&self, range: Range<usize>) {
-        arch::flush_root(self.physical, self.asid, range);
+        arch::flush_root(self.register, range);
     }
 
     /// Whether [`Self::flush`] would have to wait for another hart now.
     pub(super) fn is_run_elsewhere(&self) -> bool {
-        arch::other_harts_run(self.physical, self.asid)
+        arch::other_harts_run(self.register)
     }
 
     /// Harts see code that has just been written to memory, before they execute it in this space:
     /// those that run it now, on return.
     pub(super) fn sync_instruction_stream(&self) {
-        arch::sync_instruction_stream_of(self.physical, self.asid);
+        arch::sync_instruction_stream_of(self.register);
     }
 
     /// Frees the tag and makes every hart load another root. The lower half is empty, no hart will
     /// load this root again, and none uses the previous contents.
     pub(super) fn retire(&self) {
-        asid::free(self.asid);
+        asid::free(self.register.asid());
         self.is_dead.store(true, Ordering::SeqCst);
         release_dead();
         // The other harts check before they sleep; harts that already sleep must be interrupted to
         // check.
-        arch::interrupt_harts_with_root(self.physical, self.asid);
+        arch::interrupt_harts_with_root(self.register);
     }
 }
 
@@ -91,7 +88,7 @@ pub(crate) fn release_dead() {
     if LOADED.with(|loaded| loaded.as_ref().is_some_and(is_dead)) {
         // SAFETY: the kernel's root, built by `kernel_space::initialise`, maps all of the kernel
         // and is never freed.
-        unsafe { arch::activate_root(kernel_space::root_physical(), Asid(0), || true) };
+        unsafe { arch::activate_root(kernel_space::root(), || true) };
         drop(LOADED.with(Option::take));
     }
 }

@@ -42,6 +42,11 @@ pub fn configure() {
     ONLY_AT_TICKS.store(device_tree::boot_argument("preempt") == Some("tick"), Relaxed);
 }
 
+/// Whether what becomes ready waits for the end of the slice. Asked only if something is ready.
+fn is_only_at_ticks() -> bool {
+    ONLY_AT_TICKS.load(Relaxed)
+}
+
 /// A virtual CPU's time on a hart: what it may use and what it has used.
 struct OnHart<'a> {
     slice: &'a mut Slice,
@@ -311,13 +316,11 @@ fn reason_to_stop(
         }
         on_hart.begin_anew(cpu);
     }
-    if ONLY_AT_TICKS.load(Relaxed) {
-        return None;
-    }
-    if RUN_QUEUE.must_stop(me.number, priority, on_hart.slice) {
+    if RUN_QUEUE.must_stop(me.number, priority, on_hart.slice) && !is_only_at_ticks() {
         return Some(Stopped::Preempted);
     }
-    if let Some(kernel) = Priority::most_urgent_in(kernel_waiting()) {
+    if let Some(kernel) = Priority::most_urgent_in(kernel_waiting()).filter(|_| !is_only_at_ticks())
+    {
         // Equals alternate, and this coroutine has had its turn once it has been in user mode.
         if kernel.is_more_urgent_than(priority) || kernel == priority && on_hart.gives_turn() {
             return Some(Stopped::Paused);

@@ -11,7 +11,7 @@
 
 use super::firmware;
 use super::hart::{self, HartRecord};
-use super::paging::{self, Asid, Entry, Rights, TABLE_ENTRIES};
+use super::paging::{self, Entry, Rights, RootRegister, TABLE_ENTRIES};
 use crate::machine::layout;
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
@@ -238,13 +238,10 @@ pub fn run_on_own_stack(next: extern "C" fn() -> !) -> ! {
 /// Starts every hart except the boot hart, which calls this. Each of them runs `enter_secondary` on
 /// its own, at any time from now on, with the kernel's root table. A hart that the firmware does
 /// not start is reported; it keeps its index and never runs.
-pub fn start_other_harts(root_physical: usize) {
+pub fn start_other_harts(root: RootRegister) {
     let others = hart::RECORDS.iter().zip(&START_BLOCKS).take(hart::hart_count()).skip(1);
     for (record, place) in others {
-        let block = StartBlock {
-            root_register: paging::root_register(root_physical, Asid(0)),
-            record: &raw const *record as usize,
-        };
+        let block = StartBlock { root_register: root.value(), record: &raw const *record as usize };
         record.active_root.store(block.root_register, Relaxed);
         let place = place.0.get();
         // SAFETY: the only reader of this block is the hart that `start_hart` starts below.

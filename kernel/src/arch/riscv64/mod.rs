@@ -32,10 +32,10 @@ pub use firmware::{emergency_write, power_off_machine};
 pub use hart::{HartSlot, HartSlots, describe_harts, hart_count, hart_index};
 pub use interrupt_controller as controller;
 pub use paging::{
-    Asid, Entry, Rights, TABLE_ENTRIES, TABLE_LEVELS, activate_root, asid_count, begin_program,
-    end_program, flush_local, flush_root, interrupt_harts_with_root, is_current_root,
-    other_harts_run, page_size_of_level, sync_instruction_stream, sync_instruction_stream_of,
-    table_index,
+    Asid, Entry, Rights, RootRegister, TABLE_ENTRIES, TABLE_LEVELS, activate_root, asid_count,
+    begin_program, end_program, flush_local, flush_root, interrupt_harts_with_root,
+    is_current_root, other_harts_run, page_size_of_level, sync_instruction_stream,
+    sync_instruction_stream_of, table_index,
 };
 pub use signal::{SIGNAL_FRAME_BYTES, SignalHandler, SignalState, trampoline};
 pub use timer::{instructions_retired, now_ticks, set_timer, ticks_per_second};

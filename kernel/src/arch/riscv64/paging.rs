@@ -146,9 +146,25 @@ pub struct Asid(pub u16);
 const MODE_SV39: usize = 8 << 60;
 const ASID_SHIFT: usize = 44;
 
-/// The value of `satp` for a root table.
-pub(super) const fn root_register(root_physical: usize, asid: Asid) -> usize {
-    MODE_SV39 | (asid.0 as usize) << ASID_SHIFT | root_physical >> 12
+/// What a hart loads to use a root table: the value of `satp`. Composed once for each table, because
+/// each entry into user mode compares it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RootRegister(usize);
+
+impl RootRegister {
+    /// For the table at this physical address, with this tag.
+    pub const fn new(root_physical: usize, asid: Asid) -> Self {
+        Self(MODE_SV39 | (asid.0 as usize) << ASID_SHIFT | root_physical >> 12)
+    }
+
+    pub(super) const fn value(self) -> usize {
+        self.0
+    }
+
+    /// The tag in the translation caches.
+    pub const fn asid(self) -> Asid {
+        Asid((self.0 >> ASID_SHIFT) as u16)
+    }
 }
 
 /// The number of ASIDs that the hart distinguishes; 1 if it has none. Must be called with the
@@ -165,15 +181,15 @@ pub fn asid_count() -> usize {
     ones + 1
 }
 
-/// Makes `root_physical` this hart's page table. After it has published the root as current, it
+/// Makes `root` this hart's page table. After it has published the root as current, it
 /// calls `is_current` to learn whether the hart's cache is up to date for this tag, and flushes the
 /// cache if not.
 ///
 /// # Safety
 /// The table maps the kernel like every other root, and stays allocated until this hart has
 /// activated another.
-pub unsafe fn activate_root(root_physical: usize, asid: Asid, is_current: impl FnOnce() -> bool) {
-    let value = root_register(root_physical, asid);
+pub unsafe fn activate_root(root: RootRegister, is_current: impl FnOnce() -> bool) {
+    let value = root.value();
     let record = hart::current();
     record.active_root.store(value, Ordering::SeqCst);
     record.current_root.store(value, Ordering::SeqCst);
@@ -184,7 +200,7 @@ pub unsafe fn activate_root(root_physical: usize, asid: Asid, is_current: impl F
     unsafe { csr::write!("satp", value) };
     // Several spaces share tag 0, so the cached entries with this tag may be those of another
     // space.
-    if !is_current || asid.0 == 0 {
+    if !is_current || root.asid() == Asid(0) {
         flush_all_local();
     }
 }
@@ -204,8 +220,8 @@ fn flush_all_local() {
 /// Whether this root is loaded on this hart, and no other hart has changed the address space while
 /// this one ran no program.
 #[inline]
-pub fn is_current_root(root_physical: usize, asid: Asid) -> bool {
-    hart::current().current_root.load(Ordering::Relaxed) == root_register(root_physical, asid)
+pub fn is_current_root(root: RootRegister) -> bool {
+    hart::current().current_root.load(Ordering::Relaxed) == root.value()
 }
 
 /// This hart begins to run a virtual CPU: from now on [`flush_root`] waits for it.
@@ -222,8 +238,8 @@ pub fn end_program() {
 }
 
 /// The harts on which this root is loaded, as a mask of their indexes.
-fn harts_with_root(root_physical: usize, asid: Asid) -> u64 {
-    let value = root_register(root_physical, asid);
+fn harts_with_root(root: RootRegister) -> u64 {
+    let value = root.value();
     harts_where(|record| record.active_root.load(Ordering::SeqCst) == value)
 }
 
@@ -235,8 +251,8 @@ fn harts_where(condition: impl Fn(&hart::HartRecord) -> bool) -> u64 {
 }
 
 /// Interrupts the other harts on which this root is loaded.
-pub fn interrupt_harts_with_root(root_physical: usize, asid: Asid) {
-    let mask = harts_with_root(root_physical, asid) & !(1 << hart::hart_index());
+pub fn interrupt_harts_with_root(root: RootRegister) {
+    let mask = harts_with_root(root) & !(1 << hart::hart_index());
     (0..hart::hart_count()).filter(|hart| mask & 1 << hart != 0).for_each(super::send_interrupt_to);
 }
 
@@ -246,8 +262,8 @@ pub fn interrupt_harts_with_root(root_physical: usize, asid: Asid) {
 /// The firmware interrupts the other harts and waits for each of them, which takes long if the host
 /// of an emulated machine does not run that hart now. So harts that run no program are not
 /// interrupted: they are made to load the root anew.
-pub fn flush_root(root_physical: usize, asid: Asid, range: core::ops::Range<usize>) {
-    let value = root_register(root_physical, asid);
+pub fn flush_root(root: RootRegister, range: core::ops::Range<usize>) {
+    let value = root.value();
     let own = 1 << hart::hart_index();
     let mut harts = 0;
     for (index, record) in hart::RECORDS.iter().take(hart::hart_count()).enumerate() {
@@ -266,15 +282,15 @@ pub fn flush_root(root_physical: usize, asid: Asid, range: core::ops::Range<usiz
         }
     }
     if harts & !own != 0 {
-        let range = FenceRange { start: range.start, length: range.len(), asid: asid.0 };
+        let range = FenceRange { start: range.start, length: range.len(), asid: root.asid().0 };
         COUNTERS.remote_flushes.add(1);
         firmware::remote_flush(harts & !own, range);
     }
 }
 
 /// Whether a flush of this root would have to wait for another hart now.
-pub fn other_harts_run(root_physical: usize, asid: Asid) -> bool {
-    let value = root_register(root_physical, asid);
+pub fn other_harts_run(root: RootRegister) -> bool {
+    let value = root.value();
     let running = harts_where(|record| {
         record.current_root.load(Ordering::SeqCst) == value
             && record.runs_program.load(Ordering::SeqCst)
@@ -308,10 +324,10 @@ pub fn sync_instruction_stream() {
 
 /// Like [`sync_instruction_stream`], for code in a space of which harts may be in user mode: those
 /// are interrupted, and on return they see it.
-pub fn sync_instruction_stream_of(root_physical: usize, asid: Asid) {
+pub fn sync_instruction_stream_of(root: RootRegister) {
     sync_instruction_stream();
     fence(Ordering::SeqCst);
-    let value = root_register(root_physical, asid);
+    let value = root.value();
     let running = harts_where(|record| {
         record.current_root.load(Ordering::SeqCst) == value
             && record.runs_program.load(Ordering::SeqCst)
