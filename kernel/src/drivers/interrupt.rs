@@ -6,10 +6,10 @@
 
 use crate::arch::{self, controller};
 use cops_executor::CoroutineId;
+use cops_lock::Mutex;
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::task::Poll;
-use spin::Mutex;
 
 /// The state of one source.
 struct Source {

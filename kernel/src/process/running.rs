@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::*;
 
 use cops_abi::{Errno, layout};
 use cops_fallible::try_arc;
-use spin::MutexGuard;
+use cops_lock::MutexGuard;
 
 use super::cpu::{CpuEvent, CpuState, RUN_QUEUE, VirtualCpu};
 use super::cpus::Cpus;

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use cops_algorithms::shares::ShareTree;
 use cops_fallible::OutOfMemory;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::ProcessId;
 

@@ -18,7 +18,7 @@ use cops_abi::file::Time;
 use cops_algorithms::deadlines::{Deadlines, Key};
 use cops_algorithms::wall_clock;
 use cops_fallible::OutOfMemory;
-use spin::{Mutex, MutexGuard};
+use cops_lock::{Mutex, MutexGuard};
 
 use super::service::{Service, set_priority};
 use super::{arrivals, doorbell};

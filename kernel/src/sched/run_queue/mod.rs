@@ -26,7 +26,7 @@ use cops_abi::{CoroutineId, Priority};
 use cops_algorithms::run_queue::{Position, Queue};
 use cops_algorithms::slice::Slice;
 use cops_algorithms::switchers::{Action, Switcher, on_newcomer};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::account::Account;
 use super::entity::{Client, Standing};
