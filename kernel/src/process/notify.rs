@@ -71,12 +71,20 @@ impl Process {
         // After the push: a hart that finds the ring empty and clears these bits checks the ring
         // once more.
         self.woken.fetch_or(priority.bit(), SeqCst);
-        let mut is_published = self.published.levels() & priority.bit() != 0;
+        let is_published = self.published.levels() & priority.bit() != 0;
+        if self.notify(occupancy as usize, priority, is_published) && results > 1 {
+            self.announce_more(occupancy, priority, results - 1);
+        }
+    }
+
+    /// For the results of a burst after the first one, as long as each unparks a virtual CPU.
+    #[cold]
+    #[inline(never)]
+    fn announce_more(&self, occupancy: u32, priority: Priority, results: usize) {
         for _ in 0..results {
-            if !self.notify(occupancy as usize, priority, is_published) {
+            if !self.notify(occupancy as usize, priority, true) {
                 break;
             }
-            is_published = true;
         }
     }
 
