@@ -5,6 +5,7 @@
 mod common;
 
 use std::future::{Future, pending, poll_fn};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
@@ -411,4 +412,34 @@ fn a_worker_that_has_never_run_is_not_taken_to_poll_anything() {
     rig.executor.run(2, 1);
     rig.executor.run(2, 1);
     assert_eq!(log.lock().unwrap().len(), 3);
+}
+
+/// Scheduling points of the only test that counts them.
+static LOOKS: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern "C" fn count_look(_: *mut (), _worker: u32) {
+    LOOKS.fetch_add(1, Relaxed);
+}
+
+#[test]
+fn a_worker_alone_that_is_out_of_work_needs_no_other_scheduling_point() {
+    let executor: &'static Executor = Box::leak(Box::new(Executor::with_number(59)));
+    let host: &'static Host = Box::leak(Host::new());
+    let states: &'static [WorkerState; 2] = Box::leak(Box::default());
+    let hooks = Hooks { external: Some(count_look), ..host.hooks() };
+    // SAFETY: the hooks do what they should, and live for ever.
+    unsafe { executor.start(&hooks) }.unwrap();
+    executor.add_worker(0, &states[0]).unwrap();
+    let looks_of_a_poll = || {
+        executor.spawn(pending(), Priority::DEFAULT).unwrap();
+        LOOKS.store(0, Relaxed);
+        assert_eq!(executor.run(0, u64::MAX), RunOutcome::Stalled);
+        assert!(executor.prepare_park(0));
+        executor.finish_park(0);
+        LOOKS.load(Relaxed)
+    };
+    assert_eq!(looks_of_a_poll(), 2, "before the poll and after it");
+    // With another one, it looks for work there.
+    executor.add_worker(1, &states[1]).unwrap();
+    assert_eq!(looks_of_a_poll(), 3);
 }

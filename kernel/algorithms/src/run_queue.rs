@@ -264,11 +264,16 @@ impl<C: Member> Queue<C> {
         // What has become more urgent since its level was determined, on a hart that did not find
         // it in the queue yet ([`Lines::any_less_urgent_than`]).
         fence(SeqCst);
-        while let Some(raised) = self.raise(&cpu, cpu.urgency(), slice_ticks) {
+        loop {
+            let urgency = cpu.urgency();
+            // Compared here first: most of the time nothing has changed.
+            if !urgency.is_more_urgent_than(position.priority) {
+                return position;
+            }
+            let Some(raised) = self.raise(&cpu, urgency, slice_ticks) else { return position };
             position = raised;
             fence(SeqCst);
         }
-        position
     }
 
     /// Inserts a virtual CPU with the level that it has.
@@ -351,7 +356,11 @@ impl<C: Member> Queue<C> {
             Some(front) => (front, true),
             None => (self.corrected_first(slice_ticks)?, false),
         };
-        let key = if granted { front.key() } else { self.ready_in_line(front, slice_ticks) };
+        let key = if granted || self.waiting.len() == 1 {
+            front.key()
+        } else {
+            self.ready_in_line(front, slice_ticks)
+        };
         self.passes_over = key != front.key();
         if !granted && self.passed_ticks >= slice_ticks {
             self.passed_ticks = 0;
@@ -376,6 +385,10 @@ impl<C: Member> Queue<C> {
     /// Until all are corrected, one is chosen that was more urgent when it was queued than what
     /// waits behind it, and may not be now.
     fn corrected_first(&mut self, slice_ticks: u64) -> Option<Front> {
+        if self.waiting.len() == 1 {
+            // Whatever its values are now: there is none to compare it with.
+            return Front::of(*self.waiting.first()?.0);
+        }
         // The first one of those with places that are right now, with and without open slices.
         let mut best: Option<(Front, Front)> = None;
         let mut from = Front::LEAST;
@@ -387,7 +400,7 @@ impl<C: Member> Queue<C> {
                 return best.map(|(_, place)| place);
             }
             let now = front.now(&**cpu);
-            if now == front || self.waiting.len() == 1 {
+            if now == front {
                 let with_open = front.with_open_slices(&**cpu);
                 if best.is_none_or(|(best, _)| with_open < best) {
                     best = Some((with_open, front));

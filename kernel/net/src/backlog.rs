@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use core::task::Waker;
 
 use cops_fallible::Map;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use crate::chain::{Chain, READY};
 use crate::endpoint::Endpoint;

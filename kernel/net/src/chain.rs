@@ -5,7 +5,7 @@
 
 use alloc::sync::Arc;
 
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use crate::endpoint::Endpoint;
 

@@ -10,11 +10,11 @@ use core::sync::atomic::AtomicBool;
 
 use cops_fallible::map::Spare;
 use cops_fallible::{List, OutOfMemory, try_arc};
+use cops_lock::Mutex;
 use smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
 use smoltcp::socket::{AnySocket, dhcpv4, tcp, udp};
 use smoltcp::storage::PacketMetadata;
 use smoltcp::wire::IpEndpoint;
-use spin::Mutex;
 
 use crate::chain::Links;
 use crate::error::Error;

@@ -30,7 +30,7 @@ use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use spin::{Mutex, MutexGuard};
+use cops_lock::{Mutex, MutexGuard};
 
 use crate::chain::{Chain, TURN};
 use crate::endpoint::Endpoint;

@@ -9,9 +9,9 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use cops_fallible::{List, Map, Table};
+use cops_lock::MutexGuard;
 use smoltcp::iface::{Interface, SocketSet};
 use smoltcp::time::Instant;
-use spin::MutexGuard;
 
 use crate::chain::{BLOCKED, Chain, TURN};
 use crate::device::{Adapter, Transport};

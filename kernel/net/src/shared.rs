@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::task::Waker;
 
 use cops_fallible::{OutOfMemory, try_arc};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use crate::backlog::ClosedListeners;
 use crate::configuration::{Configuration, Lease};

@@ -16,7 +16,7 @@ use cops_abi::ring::Completion;
 use cops_abi::standing::ENDED;
 use cops_abi::{CoroutineId, Errno, Priority};
 use cops_executor::FutureVTable;
-use spin::MutexGuard;
+use cops_lock::MutexGuard;
 
 use super::pool::{self, CellIndex, Looked};
 use super::{Call, Delivery, Operation, StandingRead, Submitted, deliver, polled, submit};

@@ -13,7 +13,7 @@ use cops_abi::errno::CallResult;
 use cops_abi::served::DATA_BYTES_MAX;
 use cops_abi::{Errno, Priority};
 use cops_fallible::{List, OutOfMemory, try_box};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::{CellIndex, Operation, Pieces, Transfer};
 use crate::drivers::console;

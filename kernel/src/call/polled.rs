@@ -13,7 +13,7 @@ use core::task::Poll;
 use cops_abi::syscall::kernel_model::POLLING;
 use cops_abi::{Errno, Priority};
 use cops_fallible::List;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::cell::{self, Visit};
 use super::{Delivery, Operation};

@@ -23,7 +23,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use cops_abi::Errno;
 use cops_algorithms::wait_list::Node;
 use cops_fallible::try_box;
-use spin::{Mutex, MutexGuard, RwLock};
+use cops_lock::{Mutex, MutexGuard};
+use spin::RwLock;
 
 use super::cell::Cell;
 

@@ -24,7 +24,8 @@ pub use transfer::{DiskTransfer, Work};
 
 use cops_abi::{Errno, Priority};
 use cops_executor::CoroutineId;
-use spin::{Mutex, Once};
+use cops_lock::Mutex;
+use spin::Once;
 
 use crate::drivers::interrupt::Line;
 use crate::drivers::virtio_block::{

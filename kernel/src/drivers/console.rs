@@ -19,9 +19,10 @@ use crate::arch;
 use crate::machine::device_tree;
 use cops_algorithms::multiplexer::{Demultiplexer, GROWTH, Multiplexer, Received, SWITCH_BYTES};
 use cops_algorithms::ring::Ring;
+use cops_lock::Mutex;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
-use spin::{Mutex, Once};
+use spin::Once;
 
 pub use cops_algorithms::multiplexer::{Channel, Request};
 

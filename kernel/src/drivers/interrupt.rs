@@ -6,10 +6,10 @@
 
 use crate::arch::{self, controller};
 use cops_executor::CoroutineId;
+use cops_lock::Mutex;
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::task::Poll;
-use spin::Mutex;
 
 /// The state of one source.
 struct Source {
@@ -60,17 +60,18 @@ impl Line {
     /// Cancel-safe: the next wait finds an interrupt that came meanwhile.
     pub async fn next(&self) {
         let source = &SOURCES[self.source];
+        let is_claimed = || source.claimed_by.load(Ordering::SeqCst) != 0;
         poll_fn(|_| {
+            // Mostly so when the handler has woken it.
+            if is_claimed() {
+                return Poll::Ready(());
+            }
             // The coroutine stores the waiter and then reads `claimed_by`; the handler stores
             // `claimed_by` and then reads the waiter. All four are sequentially consistent: so
             // either the handler sees the waiter, or the coroutine sees the claim.
             let waiter = cops_executor::current().map_or(0, CoroutineId::raw);
             source.waiter.store(waiter, Ordering::SeqCst);
-            if source.claimed_by.load(Ordering::SeqCst) == 0 {
-                Poll::Pending
-            } else {
-                Poll::Ready(())
-            }
+            if is_claimed() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
         source.waiter.store(0, Ordering::Relaxed);

@@ -9,7 +9,8 @@
 //! handler, and is held for at most 256 bytes and a new key.
 
 use cops_algorithms::chance::Generator;
-use spin::{Mutex, Once};
+use cops_lock::Mutex;
+use spin::Once;
 
 use super::virtio_rng;
 use crate::arch;

@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 use cops_abi::Errno;
 use cops_algorithms::pages::{PAGES_MAX, Pages};
 use cops_fallible::try_box;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::{file_locks, served};
 use crate::mm::frames::FRAME_BYTES;

@@ -27,7 +27,7 @@ use cops_algorithms::interest::{Interest, Report};
 use cops_algorithms::terminal::Party;
 use cops_fallible::map::Spare;
 use cops_fallible::{Map, try_arc, try_box};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::file::{File, Object};
 use crate::mm::quota::{Amounts, Charge, Family, Kind};

@@ -4,7 +4,7 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::poll::bits_if;
 use cops_abi::poll::event::{READABLE, WRITABLE};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use crate::mm::PinnedBuffer;
 use crate::sched::{WaitQueue, Waiting};

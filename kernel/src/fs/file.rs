@@ -6,7 +6,7 @@ use cops_abi::errno::CallResult;
 use cops_abi::file::{Status, device_number, mode, open};
 use cops_abi::{Errno, Priority};
 use cops_algorithms::dirent;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::device;
 use super::epoll::Epoll;

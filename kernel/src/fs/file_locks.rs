@@ -15,7 +15,7 @@ use cops_algorithms::file_locks::{
     self as algorithm, FileLocks, GROWTH_BYTES, Gone, Refused, RemainsList,
 };
 use cops_fallible::{OutOfMemory, try_arc};
-use spin::{Mutex, MutexGuard};
+use cops_lock::{Mutex, MutexGuard};
 
 pub use cops_algorithms::file_locks::{Conflict, Kind, Owner, Range, WAIT_BYTES};
 

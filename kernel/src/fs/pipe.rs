@@ -17,7 +17,7 @@ use cops_abi::poll::bits_if;
 use cops_abi::poll::event::{ERROR, HANG_UP, READABLE, WRITABLE};
 use cops_algorithms::byte_queue::{Budget, ByteQueue, CAPACITY_BYTES};
 use cops_fallible::{OutOfMemory, try_arc};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
 use crate::mm::{self, PinnedBuffer};

@@ -9,7 +9,7 @@ use core::any::Any;
 
 use cops_abi::Errno;
 use cops_fallible::try_arc;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::contents::{Contents, sweep};
 use crate::mm::frames::FRAME_BYTES;

@@ -11,7 +11,7 @@ use cops_abi::errno::CallResult;
 use cops_algorithms::terminal::{
     Access, Echo, INPUT_BYTES, Keyed, Party, Read, Settings, Terminal,
 };
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use crate::drivers::console::{self, Channel, InputSink};
 use crate::mm::PinnedBuffer;

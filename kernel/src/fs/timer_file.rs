@@ -15,7 +15,7 @@ use cops_abi::poll::event::READABLE;
 use cops_abi::{Errno, Priority};
 use cops_algorithms::expirations::Expirations;
 use cops_fallible::{OutOfMemory, try_arc};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use crate::arch;
 use crate::mm::PinnedBuffer;

@@ -18,9 +18,9 @@ use super::table::Slot;
 use super::{FaultError, MapError, OutOfMemory, Rights, layout};
 use crate::arch::{self, Access};
 use alloc::sync::Arc;
+use cops_lock::Mutex;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
-use spin::Mutex;
 
 /// The memory of one process. Dropping it frees everything.
 pub struct AddressSpace {

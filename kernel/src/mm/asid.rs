@@ -2,7 +2,8 @@
 
 use crate::arch::{self, Asid};
 use cops_algorithms::tags::Tags;
-use spin::{Mutex, Once};
+use cops_lock::Mutex;
+use spin::Once;
 
 /// Tag 0 is that of the kernel's own space, and of spaces made when all other tags were in use.
 static POOL: Mutex<Tags> = Mutex::new(Tags::NEW);

@@ -15,11 +15,12 @@ use cops_algorithms::fixed_list::FixedList;
 use cops_algorithms::frame_cache::{BATCH, FrameCache};
 use cops_algorithms::holes::{first_hole, for_each_hole};
 use cops_algorithms::references::References;
+use cops_lock::Mutex;
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::num::NonZeroU32;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use spin::{Mutex, Once};
+use spin::Once;
 
 /// Bytes in a frame.
 pub const FRAME_BYTES: usize = layout::PAGE_BYTES;

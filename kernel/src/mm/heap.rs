@@ -100,7 +100,7 @@ unsafe impl Source for FrameSource {
 }
 
 /// The lock is held for a few hundred instructions, never by an interrupt handler.
-struct KernelHeap(talc::sync::TalcLock<spin::Mutex<()>, FrameSource, DefaultBinning>);
+struct KernelHeap(talc::sync::TalcLock<cops_lock::Word, FrameSource, DefaultBinning>);
 
 #[global_allocator]
 static HEAP: KernelHeap = KernelHeap(talc::sync::TalcLock::new(FrameSource));

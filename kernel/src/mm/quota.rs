@@ -9,7 +9,7 @@
 
 use cops_abi::Errno;
 use cops_algorithms::quota::{Refusal, Tree};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 pub use cops_algorithms::quota::{Amounts, Family, KINDS, Kind};
 

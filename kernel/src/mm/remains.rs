@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 
 use cops_fallible::try_box;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::OutOfMemory;
 use super::lower_half::LowerHalf;

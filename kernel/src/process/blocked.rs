@@ -17,7 +17,7 @@ use cops_abi::errno::{CallResult, encode};
 use cops_abi::poll::event::{ERROR, HANG_UP, READ_HANG_UP, READABLE, WRITABLE};
 use cops_abi::syscall::kernel_model::{RETRYING_THREADS, THREADS};
 use cops_fallible::try_arc;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::{Process, VirtualCpu};
 use crate::fs::File;

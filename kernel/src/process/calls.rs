@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cops_abi::Errno;
 use cops_abi::syscall::CALLS_IN_FLIGHT_MAX;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use crate::mm::quota::{Amounts, CALL_BYTES, Charge, Family, Kind};
 

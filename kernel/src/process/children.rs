@@ -9,7 +9,7 @@ use cops_abi::{Errno, Priority};
 use cops_algorithms::fixed_list::FixedList;
 use cops_algorithms::kin::{Found, Kin, Kinship, News, Places, Which};
 use cops_fallible::Map;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::{FIRST_PROCESS, Process, ProcessId, WaitStatus};
 use crate::mm::quota::{self, Amounts, Charge, Family, Kind, Membership};

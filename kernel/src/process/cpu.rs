@@ -15,7 +15,7 @@ pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
 use cops_algorithms::run_queue::{Key, Lines, Member};
 use cops_algorithms::vruntime::Vruntime;
 use cops_fallible::map::Spare;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::Process;
 use super::blocked::OwnBlocked;

@@ -278,8 +278,25 @@ impl Cpus {
     /// allowed.
     ///
     /// If then no virtual CPU of an ending process is active, the reaper is notified.
+    ///
+    /// Workers of a process that is to run are apart: each caller's event is known where it is
+    /// compiled, and few instructions are left.
     #[must_use]
+    #[inline(always)]
     pub fn apply(&mut self, index: usize, event: CpuEvent) -> Option<CpuState> {
+        if index >= MAX_CPUS || !matches!(self.order(index), Order::Run) {
+            return self.apply_by_order(index, event);
+        }
+        let (_, status) = self.workers.get_mut(index)?;
+        let before = status.state();
+        let after = status.apply(event, Order::Run, self.page.cpus.get(index))?;
+        self.census.change(Some(before), after);
+        Some(after)
+    }
+
+    /// As [`Self::apply`], for all virtual CPUs and all that can become of them.
+    #[inline(never)]
+    fn apply_by_order(&mut self, index: usize, event: CpuEvent) -> Option<CpuState> {
         let order = self.order(index);
         let (cpu, status) = match index.checked_sub(MAX_CPUS) {
             None => self.workers.get_mut(index)?,

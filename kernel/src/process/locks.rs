@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use cops_abi::{CoroutineId, Errno, Priority};
 use cops_algorithms::futex::Word;
 use cops_algorithms::inheritance::{self, Inheritance, Key, Refused, Threads};
-use spin::Mutex;
+use cops_lock::{Mutex, MutexGuard};
 
 use super::cpu::{CpuState, VirtualCpu};
 use super::futex::word;
@@ -302,7 +302,7 @@ impl Process {
     }
 
     /// Hands over a lock of a thread that has ended: the word says so to the next owner.
-    fn hand_over_of_ended(&self, mut table: spin::MutexGuard<'_, Table>, lock: Lock) {
+    fn hand_over_of_ended(&self, mut table: MutexGuard<'_, Table>, lock: Lock) {
         let next = table.next(lock);
         let after = self.word_for(next, word::OWNER_DIED);
         // In the memory of the next owner. Also if that has unmapped the word, nothing waits for a

@@ -77,7 +77,7 @@ use cops_algorithms::priority::AtomicOptionalPriority;
 use cops_algorithms::terminal::Party;
 use cops_fallible::map::Spare;
 use cops_fallible::{try_arc, try_box};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use crate::fs::{File, FileTable, file_locks};
 use crate::mm::quota::{self, Family};

@@ -71,11 +71,18 @@ impl Process {
         // After the push: a hart that finds the ring empty and clears these bits checks the ring
         // once more.
         self.woken.fetch_or(priority.bit(), SeqCst);
-        if self.published.levels() & priority.bit() == 0 {
-            self.publish();
+        let is_published = self.published.levels() & priority.bit() != 0;
+        if self.notify(occupancy as usize, priority, is_published) && results > 1 {
+            self.announce_more(occupancy, priority, results - 1);
         }
+    }
+
+    /// For the results of a burst after the first one, as long as each unparks a virtual CPU.
+    #[cold]
+    #[inline(never)]
+    fn announce_more(&self, occupancy: u32, priority: Priority, results: usize) {
         for _ in 0..results {
-            if !self.notify(occupancy as usize, priority) {
+            if !self.notify(occupancy as usize, priority, true) {
                 break;
             }
         }
@@ -98,11 +105,16 @@ impl Process {
         0
     }
 
-    /// Returns whether a virtual CPU was unparked: another one may be as useful.
-    fn notify(&self, occupancy: usize, priority: Priority) -> bool {
+    /// Publishes `priority`, unless it `is_published`. Returns whether a virtual CPU was unparked:
+    /// another one may be as useful.
+    fn notify(&self, occupancy: usize, priority: Priority, is_published: bool) -> bool {
         let mut cpus = self.cpus.lock();
         let action = self.decide(&mut cpus, occupancy, priority);
         drop(cpus);
+        // What is queued publishes all levels anyway.
+        if !is_published && !matches!(action, Action::Queue(_)) {
+            self.publish();
+        }
         match action {
             Action::Nothing => {}
             Action::Queue(cpu) => {

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use cops_abi::Errno;
 use cops_fallible::try_box;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::alarm::Alarm;
 use super::limits::ResourceLimits;

@@ -19,7 +19,7 @@ use cops_algorithms::priority::Rank;
 use cops_executor::yield_now;
 use cops_fallible::Map;
 use cops_fallible::map::Spare;
-use spin::{Mutex, MutexGuard};
+use cops_lock::{Mutex, MutexGuard};
 
 use super::children::Orphaned;
 use super::undelivered::calls;

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::*;
 
 use cops_abi::{Errno, layout};
 use cops_fallible::try_arc;
-use spin::MutexGuard;
+use cops_lock::MutexGuard;
 
 use super::cpu::{CpuEvent, CpuState, RUN_QUEUE, VirtualCpu};
 use super::cpus::Cpus;
@@ -85,8 +85,7 @@ impl Process {
 
     /// Puts a virtual CPU that has just become `Runnable` into the run queue.
     pub(crate) fn queue(&self, cpu: Arc<VirtualCpu>) {
-        cpu.entity.set_priority(self.urgency(&cpu));
-        self.publish();
+        self.publish_queued(&cpu);
         RUN_QUEUE.enqueue(cpu);
     }
 
@@ -130,8 +129,7 @@ impl Process {
             }
             return;
         }
-        cpu.entity.set_priority(self.urgency(cpu));
-        self.publish();
+        self.publish_queued(cpu);
         RUN_QUEUE.requeue(cpu.clone());
     }
 

@@ -23,7 +23,7 @@ use cops_algorithms::signals::{
     Action, Decision, Dispositions, Effect, FORCED, Information, Pending, QueueFull, Set,
     ThreadPending, bit, default_effect, flags, is_real_time,
 };
-use spin::{Mutex, MutexGuard};
+use cops_lock::{Mutex, MutexGuard};
 
 use super::cpu::{CpuState, VirtualCpu};
 use super::undelivered::calls;

@@ -9,7 +9,7 @@ use cops_abi::{Errno, Priority};
 use cops_algorithms::priority::AtomicPriority;
 use cops_fallible::map::Spare;
 use cops_fallible::{Map, try_arc};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::cpu::VirtualCpu;
 use super::signals::CpuSignals;

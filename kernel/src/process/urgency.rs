@@ -50,12 +50,6 @@ impl Process {
         self.ceiling.cap_all(levels)
     }
 
-    /// Whether something of this process waits that is as urgent as `priority`, or more.
-    pub(super) fn has_peers_of(&self, priority: Priority) -> bool {
-        Priority::most_urgent_in(self.waiting_levels())
-            .is_some_and(|waiting| !priority.is_more_urgent_than(waiting))
-    }
-
     /// The urgency of `cpu`: the most urgent of what it runs and what it could run, or the level of
     /// a thread. A hint that affects only the order.
     pub fn urgency(&self, cpu: &VirtualCpu) -> Priority {
@@ -110,12 +104,13 @@ impl Process {
         self.ceiling.cap(priority)
     }
 
-    /// Updates the urgency of the process for one of its running virtual CPUs, and returns it. Its
-    /// workers that wait for a hart could run what has become ready: they become as urgent.
+    /// Updates the urgency of the process for one of its running virtual CPUs. Returns it, and the
+    /// levels at which something of the process waits. Its workers that wait for a hart could run
+    /// what has become ready: they become as urgent.
     ///
     /// Called at every kernel entry of the process. The system bitmap is updated if the most urgent
     /// level has changed; [`publish`](Self::publish) updates the rest of it with each slice.
-    pub fn refresh_priority(&self, cpu: &VirtualCpu) -> Priority {
+    pub fn refresh_priority(&self, cpu: &VirtualCpu) -> (Priority, u64) {
         // Only native programs have coroutines.
         let is_native = self.personality.is_native();
         let waiting = if is_native { self.waiting_levels() } else { 0 };
@@ -128,18 +123,32 @@ impl Process {
             self.published.replace(published);
         }
         self.raise_queued_to(waiting);
-        priority
+        (priority, waiting)
+    }
+
+    /// `cpu` is about to be queued: sets its level, and publishes what the process shows. Both
+    /// follow from one look at its page.
+    pub(super) fn publish_queued(&self, cpu: &VirtualCpu) {
+        let waiting = self.waiting_levels();
+        cpu.entity.set_priority(self.most_urgent_for(cpu, cpu.as_thread(), || waiting));
+        self.publish_with(waiting);
     }
 
     /// Counts what the process publishes in the system bitmap: everything that waits, everything
     /// that its workers poll, and the threads that want a hart or have one; nothing while it is
     /// stopped.
     pub fn publish(&self) {
+        self.publish_with(self.waiting_levels());
+    }
+
+    /// As [`Self::publish`], with the levels at which something waits.
+    #[inline]
+    fn publish_with(&self, waiting: u64) {
         if self.is_stopped() {
             self.published.replace(0);
             return;
         }
-        let mut levels = self.waiting_levels();
+        let mut levels = waiting;
         if self.has_threads.load(Relaxed) || !self.personality.is_native() {
             levels |= self.ceiling.cap_all(self.cpus.lock().thread_levels());
         }

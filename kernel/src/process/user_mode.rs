@@ -307,7 +307,7 @@ fn reason_to_stop(
     if arrivals::are_awaited() {
         arrivals::look();
     }
-    let priority = process.refresh_priority(cpu);
+    let (priority, waiting) = process.refresh_priority(cpu);
     if on_hart.slice.is_over(arch::now_ticks()) {
         process.publish();
         process.hurry();
@@ -345,7 +345,9 @@ fn reason_to_stop(
     // runs next.
     on_hart.turn.take(arch::now_ticks);
     if doorbell::is_owed() {
-        doorbell::settle_before_user_mode(process.has_peers_of(priority));
+        let first = Priority::most_urgent_in(waiting);
+        let has_peers = first.is_some_and(|waiting| !priority.is_more_urgent_than(waiting));
+        doorbell::settle_before_user_mode(has_peers);
     }
     None
 }

@@ -10,7 +10,7 @@ use cops_abi::ring::{
     Completion, Producer, RING_ENTRIES, RING_ENTRIES_PER_PAGE, RING_PAGE_COUNT, RingFull,
     RingIndices, RingPage,
 };
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::undelivered::{UndeliveredList, calls};
 use crate::counters::COUNTERS;

@@ -89,8 +89,17 @@ pub fn settle_late() {
 /// User mode is about to be entered: gives the notification, or sees to it that the clock
 /// interrupts soon enough. `has_peers`: the process has other work that is as urgent as what it
 /// runs.
+#[inline]
 pub fn settle_before_user_mode(has_peers: bool) {
-    match OWED.before_user_mode(arch::now_ticks(), has_peers, bounds()) {
+    if has_peers {
+        settle_among_peers();
+    } else {
+        settle();
+    }
+}
+
+fn settle_among_peers() {
+    match OWED.before_user_mode(arch::now_ticks(), true, bounds()) {
         BeforeUserMode::Nothing => {}
         BeforeUserMode::Notify => notify(),
         BeforeUserMode::InterruptBy(deadline_ticks) => timer::interrupt_by(deadline_ticks),

@@ -8,7 +8,7 @@ use cops_algorithms::priority::AtomicPriority;
 use cops_algorithms::run_queue::{Key, Member};
 use cops_fallible::OutOfMemory;
 use cops_fallible::map::Spare;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::account::Account;
 

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use core::future::poll_fn;
 use core::task::Poll;
 
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::service::Service;
 

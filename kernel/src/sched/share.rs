@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use cops_algorithms::shares::ShareTree;
 use cops_fallible::OutOfMemory;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::ProcessId;
 
@@ -49,6 +49,13 @@ impl Share {
         if (known >> 32) as u32 == VERSION.load(Acquire) {
             return known as u32;
         }
+        self.divisor_by_tree()
+    }
+
+    /// The tree has changed since it was last asked. Apart: the caller saves no registers for it.
+    #[cold]
+    #[inline(never)]
+    fn divisor_by_tree(&self) -> u32 {
         let tree = TREE.lock();
         let divisor = tree.divisor(self.process);
         self.known.store(u64::from(VERSION.load(Relaxed)) << 32 | u64::from(divisor), Relaxed);

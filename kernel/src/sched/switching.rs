@@ -52,42 +52,41 @@ pub async fn switching<C: Client>(
         // process too. Otherwise a process that always gives up its slices at once would get most
         // of its time free of charge.
         let begin_ticks = arch::now_ticks();
-        let (cpu, mut slice) = match in_hand.take() {
-            Some((cpu, slice)) if lets_peers_run(queue, hart, &cpu, &slice, &mut turn) => {
-                peers::let_through(cpu.account(), slice.used_vruntime());
-                context.waker().wake_by_ref();
-                in_hand = Some((cpu, slice));
-                return Poll::Pending;
-            }
-            Some(paused) => paused,
-            None => match queue.pop_or_idle(hart, id) {
-                Some(chosen) => {
-                    COUNTERS.cpu_switches.add(1);
-                    chosen
+        match &in_hand {
+            Some((cpu, slice)) => {
+                if lets_peers_run(queue, hart, cpu, slice, &mut turn) {
+                    peers::let_through(cpu.account(), slice.used_vruntime());
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
                 }
-                None => return Poll::<()>::Pending,
-            },
-        };
-        let (stopped, stopped_ticks) = run(me, &cpu, &mut slice, &mut turn, begin_ticks);
-        if !matches!(stopped, Stopped::Paused) {
-            queue.release(hart, cpu.account(), &slice);
-        }
-        match stopped {
-            Stopped::Paused => {
-                peers::let_through(cpu.account(), slice.used_vruntime());
-                queue.pause(hart, id, &cpu);
             }
-            Stopped::Preempted => cpu.stop_running(),
-            Stopped::Gone => {}
+            None => {
+                in_hand = queue.pop_or_idle(hart, id);
+                if in_hand.is_some() {
+                    COUNTERS.cpu_switches.add(1);
+                }
+            }
         }
+        // Where it is: to move it out for each poll and back takes some 50 instructions.
+        let Some((cpu, slice)) = &mut in_hand else { return Poll::<()>::Pending };
+        let (stopped, stopped_ticks) = run(me, cpu, slice, &mut turn, begin_ticks);
         let is_paused = matches!(stopped, Stopped::Paused);
+        if is_paused {
+            peers::let_through(cpu.account(), slice.used_vruntime());
+            queue.pause(hart, id, cpu);
+        } else {
+            queue.release(hart, cpu.account(), slice);
+            if matches!(stopped, Stopped::Preempted) {
+                cpu.stop_running();
+            }
+        }
         if is_paused || queue.rest(hart) {
             // To the end of the queue of its level: other coroutines of this level run first.
             context.waker().wake_by_ref();
         }
         cpu.account().charge(arch::now_ticks().saturating_sub(stopped_ticks));
-        if is_paused {
-            in_hand = Some((cpu, slice));
+        if !is_paused {
+            in_hand = None;
         }
         Poll::Pending
     })

@@ -18,7 +18,7 @@ use cops_abi::file::Time;
 use cops_algorithms::deadlines::{Deadlines, Key};
 use cops_algorithms::wall_clock;
 use cops_fallible::OutOfMemory;
-use spin::{Mutex, MutexGuard};
+use cops_lock::{Mutex, MutexGuard};
 
 use super::service::{Service, set_priority};
 use super::{arrivals, doorbell};
@@ -154,6 +154,7 @@ impl Drop for Timer {
 }
 
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
+const MICROSECONDS_PER_SECOND: u64 = 1_000_000;
 
 // The clock is read for every packet. Whole seconds and the rest are converted separately, so that
 // 64 bits are enough for a clock of up to 18 GHz: dividing 128 bits is a library routine of more
@@ -161,6 +162,11 @@ const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Ticks in `microseconds`, rounded up; saturates.
 pub fn ticks_from_microseconds(microseconds: u64) -> u64 {
+    let frequency = arch::ticks_per_second();
+    // The usual case, without a division.
+    if frequency.is_multiple_of(MICROSECONDS_PER_SECOND) {
+        return microseconds.saturating_mul(frequency / MICROSECONDS_PER_SECOND);
+    }
     ticks_from_nanoseconds(microseconds.saturating_mul(1000))
 }
 
@@ -175,11 +181,10 @@ pub fn nanoseconds_from_ticks(ticks: u64) -> u64 {
 
 /// Duration of `ticks` in microseconds; saturates as [`nanoseconds_from_ticks`] does.
 pub fn microseconds_from_ticks(ticks: u64) -> u64 {
-    const PER_SECOND: u64 = 1_000_000;
     let frequency = arch::ticks_per_second();
     // The usual case, with a third of the instructions: the network asks for each batch of frames.
-    if frequency.is_multiple_of(PER_SECOND) && frequency > 0 {
-        return ticks / (frequency / PER_SECOND);
+    if frequency.is_multiple_of(MICROSECONDS_PER_SECOND) && frequency > 0 {
+        return ticks / (frequency / MICROSECONDS_PER_SECOND);
     }
     nanoseconds_from_ticks(ticks) / 1000
 }
@@ -230,7 +235,8 @@ pub fn slice_ticks() -> u64 {
 /// This hart enters user mode with a slice that ends at `end_ticks`.
 pub fn begin_slice(end_ticks: u64) {
     SLICE_END_TICKS[arch::hart_index()].store(end_ticks, Relaxed);
-    arm();
+    // The clock is armed for the earliest deadline already, if this hart keeps the time.
+    interrupt_by(end_ticks);
 }
 
 /// The hart has left user mode: no slice is running.

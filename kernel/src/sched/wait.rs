@@ -16,7 +16,7 @@ use cops_abi::Priority;
 use cops_algorithms::wait_list::{Node, Nodes, WaitList};
 use cops_executor::CoroutineId;
 use cops_fallible::OutOfMemory;
-use spin::{Mutex, MutexGuard};
+use cops_lock::{Mutex, MutexGuard};
 
 use super::watch::{WatchSet, Watcher};
 use super::{Woken, burst, wait_node, wake_by_number};

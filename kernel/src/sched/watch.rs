@@ -18,7 +18,7 @@ use core::task::Poll;
 use cops_abi::Priority;
 use cops_algorithms::watches::{self, Key, Watches};
 use cops_fallible::{OutOfMemory, try_arc};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::service::{Service, set_priority};
 use super::wait::Waiting;

@@ -27,7 +27,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 pub use cops_abi::trace::Event;
 use cops_abi::trace::{Portion, Record, Ring, Slot};
 use cops_abi::{CoroutineId, Errno};
-use spin::{Mutex, Once};
+use cops_lock::Mutex;
+use spin::Once;
 
 use crate::arch;
 use crate::machine::device_tree;

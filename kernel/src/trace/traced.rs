@@ -7,7 +7,7 @@ use core::task::Context;
 
 use cops_abi::inspect::portion;
 use cops_algorithms::fixed_list::FixedList;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::{Event, current_number, emit, is_on};
 use crate::portions;

@@ -33,12 +33,16 @@ pub(super) struct FastPath<'a> {
     pub plain: u64,
     /// What is left to the next complete scheduling point when the fast path ends.
     pub polled: Option<Polled<'a>>,
+    /// It has ended because no coroutine was ready here, which was seen under the lock after the
+    /// last poll.
+    pub is_out_of_work: bool,
 }
 
 impl<'a> FastPath<'a> {
     pub fn new(worker: &'a Worker, priority: Priority, left: u64) -> FastPath<'a> {
         let plain = Snapshot::plain(priority, worker.number());
-        FastPath { left, priority, list: worker.list(priority), plain, polled: None }
+        let list = worker.list(priority);
+        FastPath { left, priority, list, plain, polled: None, is_out_of_work: false }
     }
 
     /// Publishes a coroutine that takes part as the current one. Returns its id.
@@ -200,7 +204,10 @@ impl Executor {
         locked: Locked<'_>,
         path: &mut FastPath<'a>,
     ) -> Option<Begun<'a>> {
-        let priority = Priority::most_urgent_in(locked.bitmap())?;
+        let Some(priority) = Priority::most_urgent_in(locked.bitmap()) else {
+            path.is_out_of_work = true;
+            return None;
+        };
         let list = worker.list(priority);
         let (plain, word) =
             (Snapshot::plain(priority, worker.number()), list.first(&self.slab).state.peek());

@@ -43,7 +43,7 @@
 
 use super::atomic::Ordering;
 
-use super::executor::{ATTENTION_STOP, Executor};
+use super::executor::{ATTENTION_OTHER_WORKERS, ATTENTION_STOP, Executor};
 use super::priority::Priority;
 use super::record::{PHASE_OUTSIDE, PHASE_PARKED, PHASE_RUNNING};
 use super::worker::{MAX_WORKERS, Worker};
@@ -189,10 +189,19 @@ impl Executor {
         result: R,
     ) -> R {
         let parked = self.parked.load(Ordering::SeqCst);
-        if parked != 0 || self.preempts.load(Ordering::Relaxed) {
+        if parked != 0
+            || self.preempts.load(Ordering::Relaxed)
+                && (here != target.number() || self.has_other_workers())
+        {
             return self.tell_others(target, priority, here, busy, result);
         }
         result
+    }
+
+    /// Whether there is more than one worker.
+    #[inline(always)]
+    fn has_other_workers(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) & ATTENTION_OTHER_WORKERS != 0
     }
 
     /// Apart, since usually there is no worker to notify or interrupt.

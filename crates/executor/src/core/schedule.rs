@@ -7,7 +7,7 @@
 
 use super::atomic::{Ordering, compiler_fence};
 
-use super::executor::{ATTENTION_STOP, Executor};
+use super::executor::{ATTENTION_OTHER_WORKERS, ATTENTION_STOP, Executor};
 use super::fast_path::FastPath;
 use super::hooks::Hooks;
 use super::interface::{RUN_BUDGET_USED, RUN_REFUSED, RUN_STALLED, RUN_STOP_REQUESTED};
@@ -125,6 +125,12 @@ impl Executor {
             let made = allowed.wrapping_sub(path.left);
             budget = budget.wrapping_sub(made);
             worker.note_polls(made, until_aged == 0);
+            // A complete scheduling point would find the same. What has come since then is for
+            // `prepare_park`, as what comes after this function is.
+            let attention = self.attention.load(Ordering::Relaxed);
+            if path.is_out_of_work && attention & (ATTENTION_STOP | ATTENTION_OTHER_WORKERS) == 0 {
+                return RUN_STALLED;
+            }
         }
     }
 

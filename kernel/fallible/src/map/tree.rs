@@ -5,6 +5,7 @@ use core::cmp::Ordering;
 
 pub(super) type Link<K, V> = Option<Box<Node<K, V>>>;
 
+/// A node. Outside of a tree it has no subtrees, and the height 1.
 pub(super) struct Node<K, V> {
     /// Always `Some` while the node is in a tree.
     pub(super) entry: Option<(K, V)>,
@@ -44,19 +45,13 @@ fn height<K, V>(link: &Link<K, V>) -> u8 {
 /// changed.
 pub(super) fn attach<K: Ord, V>(tree: &mut Link<K, V>, node: Box<Node<K, V>>) -> bool {
     let Some(top) = tree else {
-        *tree = Some(leaf(node));
+        *tree = Some(node);
         return true;
     };
     let is_before =
         matches!((&node.entry, &top.entry), (Some((key, _)), Some((other, _))) if key < other);
     let side = if is_before { &mut top.left } else { &mut top.right };
     attach(side, node) && balance(tree)
-}
-
-/// The node without subtrees.
-fn leaf<K, V>(mut node: Box<Node<K, V>>) -> Box<Node<K, V>> {
-    (node.height, node.left, node.right) = (1, None, None);
-    node
 }
 
 /// Removes the node of `key` from the tree. Returns the node, and whether the tree's height has
@@ -68,11 +63,9 @@ pub(super) fn detach<K: Ord, V>(tree: &mut Link<K, V>, key: &K) -> (Link<K, V>, 
         Ordering::Greater => &mut top.right,
         Ordering::Equal => {
             let before = top.height;
-            let mut found = tree.take();
-            if let Some(top) = &mut found {
-                *tree = join(top.left.take(), top.right.take());
-            }
-            return (found.map(leaf), height(tree) != before);
+            let rest = join(top.left.take(), top.right.take());
+            top.height = 1;
+            return (core::mem::replace(tree, rest), height(tree) != before);
         }
     };
     let (found, has_changed) = detach(side, key);
@@ -81,6 +74,9 @@ pub(super) fn detach<K: Ord, V>(tree: &mut Link<K, V>, key: &K) -> (Link<K, V>, 
 
 /// Joins the two subtrees of a removed node.
 fn join<K, V>(left: Link<K, V>, mut right: Link<K, V>) -> Link<K, V> {
+    if right.is_none() {
+        return left;
+    }
     let (first, _) = detach_first(&mut right);
     let Some(mut first) = first else { return left };
     (first.left, first.right) = (left, right);
@@ -98,7 +94,8 @@ pub(super) fn detach_first<K, V>(tree: &mut Link<K, V>) -> (Link<K, V>, bool) {
         return (first, has_changed && balance(tree));
     }
     let rest = top.right.take();
-    (core::mem::replace(tree, rest).map(leaf), true)
+    top.height = 1;
+    (core::mem::replace(tree, rest), true)
 }
 
 /// Restores the balance and the height of the top of a tree of which a subtree has changed its

@@ -9,8 +9,8 @@ use super::hart;
 use crate::arch::MAX_HARTS;
 use crate::machine::device_tree;
 use crate::machine::layout;
+use cops_lock::Mutex;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use spin::Mutex;
 
 /// Highest number of a source, according to the PLIC's specification.
 pub const MAX_SOURCE: usize = 1023;

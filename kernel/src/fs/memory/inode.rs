@@ -10,7 +10,7 @@ use cops_abi::file::{Status, Time, Usage, mode};
 use cops_algorithms::dirent;
 use cops_algorithms::tree::{Listed as Found, Removed};
 use cops_fallible::{Text, try_arc};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::shared::SharedFile;
 use super::{MemoryFiles, Names, TEMPORARY, charge_name};

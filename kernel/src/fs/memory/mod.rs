@@ -13,7 +13,8 @@ use cops_abi::Errno;
 use cops_abi::file::device_number;
 use cops_algorithms::tree::{ROOT, Tree};
 use cops_fallible::{Text, try_arc};
-use spin::{Mutex, Once};
+use cops_lock::Mutex;
+use spin::Once;
 
 use super::contents::Contents;
 use super::image::root as root_archive;

@@ -7,7 +7,7 @@ use cops_abi::Errno;
 use cops_abi::file::{Status, Usage, mode};
 use cops_algorithms::dirent;
 use cops_fallible::{Text, try_arc};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::names::{self, Destination, NAMES, PROCESS, ROOT, Subject, What};
 use super::{Facts, Found, KIND, TEXT_BYTES_MAX, facts};

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 
 use cops_abi::Priority;
 use cops_algorithms::requests::Room;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::connection::Connection;
 use super::request::Request;

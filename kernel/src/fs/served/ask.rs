@@ -18,7 +18,7 @@ use cops_abi::Errno;
 use cops_abi::served::Reply;
 use cops_algorithms::requests::Room;
 use cops_fallible::List;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::connection::Connection;
 use super::mapped::MappedFile;

@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::connection::Connection;
 use crate::fs::SWEEPER;

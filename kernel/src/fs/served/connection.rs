@@ -8,7 +8,8 @@ use cops_abi::served::{BUFFER_BYTES_MIN, FORGET_MAX, Reply, Request as Header, o
 use cops_abi::{CoroutineId, Errno, Priority};
 use cops_algorithms::requests::{Requests, Room, Ticket};
 use cops_fallible::try_arc;
-use spin::{Mutex, Once};
+use cops_lock::Mutex;
+use spin::Once;
 
 use super::Keep;
 use super::ahead::Ahead;

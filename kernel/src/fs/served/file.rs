@@ -11,7 +11,8 @@ use cops_abi::errno::CallResult;
 use cops_abi::file::open;
 use cops_abi::served::DATA_BYTES_MAX;
 use cops_fallible::List;
-use spin::{Mutex, Once};
+use cops_lock::Mutex;
+use spin::Once;
 
 use super::ServedNode;
 use super::ask::Ask;

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 
 use cops_abi::Errno;
 use cops_fallible::try_box;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use crate::fs::SWEEPER;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};

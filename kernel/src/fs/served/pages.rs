@@ -7,7 +7,7 @@
 use cops_abi::Errno;
 use cops_abi::served::{DATA_BYTES_MAX, Reply};
 use cops_algorithms::page_cache::{CHUNK_PAGES, Fill, Found, PAGE_BYTES, PageCache};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::request::{Effect, Request};
 use crate::mm::frames::{self, FRAME_BYTES};

@@ -12,7 +12,7 @@ use cops_algorithms::page_cache::{Fill, PAGE_BYTES};
 use cops_algorithms::requests::{Room, Ticket};
 use cops_executor::CoroutineId;
 use cops_fallible::{List, Text, try_arc};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::forget::Forget;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};

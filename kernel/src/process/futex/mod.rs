@@ -18,7 +18,7 @@ use alloc::sync::Arc;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_algorithms::futex::{self, Sweep, Word};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::{Process, VirtualCpu};
 use crate::mm::UserRange;

@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use cops_abi::{Errno, Priority};
 use cops_algorithms::futex::{State, Waiter, Word};
 use cops_fallible::try_arc;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::{Place, Sleeper};
 use crate::mm::UserRange;

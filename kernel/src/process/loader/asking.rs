@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_fallible::try_arc;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use crate::fs::{Ask, Attempt, NodeRef, SharedAsk};
 use crate::mm::quota::Family;

@@ -3,7 +3,7 @@
 use core::ops::{Deref, DerefMut};
 
 use cops_abi::inspect::portion;
-use spin::{Mutex, MutexGuard};
+use cops_lock::{Mutex, MutexGuard};
 
 use crate::portions::Section;
 

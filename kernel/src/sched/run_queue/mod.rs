@@ -26,7 +26,7 @@ use cops_abi::{CoroutineId, Priority};
 use cops_algorithms::run_queue::{Position, Queue};
 use cops_algorithms::slice::Slice;
 use cops_algorithms::switchers::{Action, Switcher, on_newcomer};
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::account::Account;
 use super::entity::{Client, Standing};
@@ -198,7 +198,37 @@ impl<C: Client> RunQueue<C> {
     /// Ensures that a switching coroutine takes `newcomer`, which is in the queue. One that holds
     /// an equally urgent virtual CPU is preempted if that has had more time by more than
     /// `tolerated`.
-    fn ensure_taken(&self, mut inner: Held<'_, Inner<C>>, newcomer: Position, tolerated: i64) {
+    #[inline]
+    fn ensure_taken(&self, inner: Held<'_, Inner<C>>, newcomer: Position, tolerated: i64) {
+        let here = arch::hart_index();
+        // The first rule of `on_newcomer`, which needs to know nothing of the others.
+        if inner.switchers[here].is_idle() {
+            self.wake_idle(inner, here, newcomer.priority);
+        } else {
+            self.ensure_taken_by_any(inner, newcomer, tolerated);
+        }
+    }
+
+    /// Switching coroutine `number` is idle: it takes what waits, which is of `priority`.
+    fn wake_idle(&self, mut inner: Held<'_, Inner<C>>, number: usize, priority: Priority) {
+        let id = inner.switchers[number].make_ready(priority);
+        drop(inner);
+        if let Some(id) = id {
+            cops_executor::wake_up(id);
+            // If this hart continues with its current work, a sleeping one takes over what waits
+            // here.
+            super::executor().offer(arch::hart_index() as u32);
+        }
+    }
+
+    /// As [`Self::ensure_taken`], by the states of all switching coroutines.
+    #[inline(never)]
+    fn ensure_taken_by_any(
+        &self,
+        mut inner: Held<'_, Inner<C>>,
+        newcomer: Position,
+        tolerated: i64,
+    ) {
         let here = arch::hart_index();
         let harts = arch::hart_count();
         let mut observed = [Switcher::Absent; arch::MAX_HARTS];
@@ -209,16 +239,7 @@ impl<C: Client> RunQueue<C> {
         let ahead = inner.queue.count_as_urgent(newcomer.priority, harts);
         match on_newcomer(&observed[..harts], newcomer.priority, ahead, here) {
             Action::Nothing => {}
-            Action::Wake(number) => {
-                let id = inner.switchers[number].make_ready(newcomer.priority);
-                drop(inner);
-                if let Some(id) = id {
-                    cops_executor::wake_up(id);
-                    // If this hart continues with its current work, a sleeping one takes over what
-                    // waits here.
-                    super::executor().offer(here as u32);
-                }
-            }
+            Action::Wake(number) => self.wake_idle(inner, number, newcomer.priority),
             Action::Raise(number) => inner.switchers[number].raise(newcomer.priority),
             Action::Preempt { number, raise, interrupt } => {
                 self.need_resched[number].store(true, SeqCst);

@@ -80,6 +80,11 @@ impl<C: Client> Member<C> {
         Self { id: Some(id), state: held.unwrap_or(State::Idle) }
     }
 
+    /// Whether it is idle.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
     /// Its state, for the decision about `newcomer`. The pages are read at this moment.
     /// `need_resched`: it is to preempt what it holds.
     pub(super) fn observe(

@@ -32,7 +32,7 @@ pub const KERNEL_GROUP: &str = "kernel";
 /// executor features.
 pub const GUEST_GROUPS: [(&str, &[&str]); 3] = [
     ("vDSO", &["cops-vdso", "cops-vdso-fifo"]),
-    (KERNEL_GROUP, &["cops-kernel", "cops-net", "cops-fallible", "cops-algorithms"]),
+    (KERNEL_GROUP, &["cops-kernel", "cops-net", "cops-fallible", "cops-lock", "cops-algorithms"]),
     ("user library and programs", &["cops", "cops-apps"]),
 ];
 

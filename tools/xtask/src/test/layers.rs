@@ -14,7 +14,7 @@ use crate::error::{Because, Outcome};
 use crate::process::capture;
 
 /// Package, and the packages of ours that it may depend on (development dependencies included).
-const PACKAGES: [(&str, &[&str]); 19] = [
+const PACKAGES: [(&str, &[&str]); 20] = [
     ("cops-executor", &[]),
     ("cops-abi", &["cops-executor"]),
     ("cops-vdso", &["cops-executor", "cops-abi"]),
@@ -22,8 +22,9 @@ const PACKAGES: [(&str, &[&str]); 19] = [
     ("cops-memcpy", &[]),
     ("cops-ext4", &["cops-executor"]),
     ("cops-fallible", &["cops-abi"]),
+    ("cops-lock", &[]),
     ("cops-algorithms", &["cops-abi", "cops-fallible"]),
-    ("cops-net", &["cops-executor", "cops-fallible"]),
+    ("cops-net", &["cops-executor", "cops-fallible", "cops-lock"]),
     (
         "cops-kernel",
         &[
@@ -31,6 +32,7 @@ const PACKAGES: [(&str, &[&str]); 19] = [
             "cops-algorithms",
             "cops-executor",
             "cops-fallible",
+            "cops-lock",
             "cops-memcpy",
             "cops-net",
         ],

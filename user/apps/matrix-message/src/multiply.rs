@@ -56,6 +56,14 @@ pub fn perform_in_place(operation: Operation, elements: &mut [u64]) -> bool {
 fn square_in_place<A: Arithmetic>(elements: &mut [u64]) -> bool {
     match elements.len() {
         1 => square_of_side::<A, 1>(elements),
+        _ => square_of_several::<A>(elements),
+    }
+}
+
+/// Apart: the larger ones use all registers, which the caller would save for each size.
+#[inline(never)]
+fn square_of_several<A: Arithmetic>(elements: &mut [u64]) -> bool {
+    match elements.len() {
         4 => square_of_side::<A, 2>(elements),
         9 => square_of_side::<A, 3>(elements),
         16 => square_of_side::<A, 4>(elements),

@@ -35,7 +35,8 @@ use cops_abi::{Errno, Priority};
 use cops_algorithms::dirty_room::DirtyRoom;
 use cops_algorithms::range_set::{RANGES_MAX, RangeSet};
 use cops_fallible::{Map, OutOfMemory, try_arc, try_arc_with};
-use spin::{Mutex, Once};
+use cops_lock::Mutex;
+use spin::Once;
 
 use super::connection::Connection;
 use super::request::{Effect, Request};

@@ -17,7 +17,7 @@ use cops_abi::inspect::coroutine_kind;
 use cops_abi::served::DATA_BYTES_MAX;
 use cops_abi::{Errno, Priority};
 use cops_algorithms::range_set::RangeSet;
-use spin::Mutex;
+use cops_lock::Mutex;
 
 use super::{MappedFile, PAGE, Resizing, State};
 use crate::fs::contents::sweep;

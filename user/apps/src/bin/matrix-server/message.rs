@@ -115,6 +115,14 @@ impl Message {
             self.set_header(request.answer());
             return Some(self);
         }
+        self.answer_in_another_block()
+    }
+
+    /// As [`Self::answer`]. Apart: the product of large matrices saves all registers, also those of
+    /// floating point, and a thread that has used these makes its switches more expensive.
+    #[inline(never)]
+    fn answer_in_another_block(self) -> Option<Self> {
+        let request = self.header;
         let mut answer = Self::zeroed(request.answer())?;
         answer.set_header(request.answer());
         let elements = self.words.get(HEADER_WORDS..)?;
