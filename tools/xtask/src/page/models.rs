@@ -8,7 +8,29 @@ use super::standings::{standings, standings_table};
 
 /// What a group of rows has in common: everything but the model and the number of connections.
 const SETTING: [&str; 8] =
-    ["matrix", "loop", "pause_ms", "period_ms", "vcpus", "harts", "scheduler", "clock_shift"];
+    ["matrix", "loop", "period_ms", "pause_ms", "vcpus", "harts", "scheduler", "clock_shift"];
+
+/// A setting in words.
+fn in_words(row: &Row) -> String {
+    let words = SETTING.iter().filter_map(|name| {
+        let value = row.number(name).map_or_else(|| row.shown(name), |number| number.to_string());
+        Some(match (*name, value.as_str()) {
+            (_, "") => return None,
+            ("matrix", side) => format!("{side} x {side}"),
+            ("loop", "pause") => "the papers' client".to_owned(),
+            ("loop", kind) => format!("{kind} loop"),
+            ("period_ms", period) => format!("period {period} ms"),
+            ("pause_ms", pause) => format!("pause {pause} ms"),
+            ("vcpus", "1") => "1 virtual CPU".to_owned(),
+            ("vcpus", number) => format!("{number} virtual CPUs"),
+            ("harts", "1") => "1 hart".to_owned(),
+            ("harts", number) => format!("{number} harts"),
+            ("clock_shift", shift) => format!("an instruction takes 2^{shift} ns"),
+            (name, value) => format!("{name} {value}"),
+        })
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
 
 pub fn section(material: &Material) -> Section {
     let mut section = Section {
@@ -86,11 +108,7 @@ pub fn section(material: &Material) -> Section {
 pub fn groups(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in rows {
-        let words = SETTING.iter().filter_map(|name| {
-            let value = row.shown(name);
-            (!value.is_empty()).then(|| format!("{} {value}", name.trim_end_matches("_ms")))
-        });
-        let name = words.collect::<Vec<_>>().join(", ");
+        let name = in_words(row);
         match groups.iter_mut().find(|(known, _)| *known == name) {
             Some((_, group)) => group.push(row),
             None => groups.push((name, vec![row])),

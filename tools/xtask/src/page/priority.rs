@@ -105,10 +105,15 @@ fn settings(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
         else {
             continue;
         };
-        let words = SETTING.iter().filter_map(|name| match row.shown(name) {
-            value if value.is_empty() => None,
-            _ if *name == "load" => Some((*load).to_owned()),
-            value => Some(format!("{name} {value}")),
+        let words = SETTING.iter().filter_map(|name| {
+            let value = row.shown(name);
+            Some(match (*name, value.as_str()) {
+                (_, "") => return None,
+                ("load", _) => (*load).to_owned(),
+                ("matrix", side) => format!("{side} x {side}"),
+                ("connections" | "classes", number) => format!("{number} {name}"),
+                (_, model) => model.to_uppercase(),
+            })
         });
         let name = words.collect::<Vec<_>>().join(", ");
         match groups.iter_mut().find(|(known, _)| *known == name) {

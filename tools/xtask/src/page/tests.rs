@@ -196,7 +196,7 @@ fn claims_are_judged_by_the_data() {
          connections, a tie at 0, worse at 1 (at 1)."
     ));
     assert!(html.contains("KCUC's throughput is at least 6.00 times that of ktut-retry (at 256"));
-    let setting = "model kcuc, connections 64, classes 3, matrix 15, twice the capacity, counted";
+    let setting = "KCUC, 64 connections, 3 classes, 15 x 15, twice the capacity, counted";
     assert!(unmet(&format!("{setting}, 1 virtual CPU: mean latencies")));
     assert!(met(&format!("{setting}, 1 virtual CPU: the most urgent class's p99 is 1.11 times")));
     assert!(html.contains("distribution of latencies"));

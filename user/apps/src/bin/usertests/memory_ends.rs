@@ -215,7 +215,7 @@ async fn a_hundred_thousand_cancelled_reads() -> Outcome {
     cops::println!("# instructions per round: {costs:?}; heap: {heap:?}");
     let (first, last) = (heap[0], heap[PARTS - 1]);
     check!(last <= first + 4096, "the heap grew from {first} to {last} bytes");
-    if let (Some(first), Some(last)) = (costs.first(), costs.last()) {
+    if let (Some(&first), Some(&last)) = (costs.first(), costs.last()) {
         check!(last <= first * 5 / 4, "a round took {first} instructions at first, {last} at last");
     }
     Ok(())
