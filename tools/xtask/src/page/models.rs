@@ -181,7 +181,7 @@ const GOALS: [(&str, f64); 2] = [("ktut-retry", 4.0), ("ktut", 1.5)];
 /// So many connections saturate the server.
 const SATURATING: f64 = 256.0;
 
-/// With the client outside of the machine, whose instructions are not counted.
+/// With the client outside of the machine: its instructions are not counted.
 fn outside(section: &mut Section, file: &File) {
     let of = |model: &str| {
         let row = file.rows.iter().find(|row| row.is("model", model))?;

@@ -1,5 +1,5 @@
-//! How KCUC stands beside the other models at each number of connections: better, in a tie, or worse
-//! than the best of them.
+//! How KCUC stands beside the other models at each number of connections: better, in a tie, or
+//! worse than the best of them.
 
 use super::data::Row;
 use super::html::table;

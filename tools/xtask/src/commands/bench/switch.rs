@@ -1,7 +1,7 @@
 //! What switches and entries into the kernel cost, in counted instructions: `/bin/measure costs`,
 //! `switches` and `interrupts`, beside the rows of Linux that measure the same
-//! (`user/linux/costs.c`), and beside what the tests allow. The rows of a coroutine that yields have
-//! the order that two processes keep with that kind of yielding (`usertests order::`).
+//! (`user/linux/costs.c`), and beside what the tests allow. The rows of a coroutine that yields
+//! have the order that two processes keep with that kind of yielding (`usertests order::`).
 
 use std::time::Duration;
 
