@@ -107,6 +107,17 @@ impl Model {
     }
 }
 
+/// When the client of `bench models` sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Loop {
+    /// In each period, whether or not there is an answer
+    Open,
+    /// When the answer has arrived
+    Closed,
+    /// After a pause that follows the answer, as the papers' client
+    Pause,
+}
+
 /// How the matrix service is built on Linux (`user/linux/peers`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Peer {
@@ -372,11 +383,13 @@ pub enum Measurement {
     ./cops bench switch\n  \
     ./cops bench models --quick\n  \
     ./cops bench models --model kcuc,ktut --matrix 1 --connections 256 --rounds 5\n  \
+    ./cops bench models --smp 1 --loop closed --matrix 1 --connections 256,1024 --seconds 2\n  \
     ./cops bench models --papers-machine\n  \
     ./cops bench peers --smp 1 --quick\n  \
     ./cops bench peers --smp 1 --peer io-uring,tokio --connections 64,256 --repeat 3\n  \
     COPS_QEMU=/opt/qemu/bin/qemu-system-riscv64 ./cops bench peers --smp 1 --json peers.json --resume\n  \
     ./cops bench priority --icount --json priority.json\n  \
+    ./cops bench priority --smp 1 --seconds 2\n  \
     ./cops bench executor")]
 pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]
@@ -401,11 +414,18 @@ pub struct Bench {
     /// and measure what is missing
     #[arg(long, requires = "json")]
     pub resume: bool,
+    /// For models: these kinds of load only [default: all]
+    #[arg(long = "loop", value_enum, value_name = "KIND", value_delimiter = ',')]
+    pub loops: Vec<Loop>,
+    /// For models, priority and peers: the measured time of each load [default: 3, for priority and
+    /// the papers' client 5; quick: 1]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: Option<u32>,
     /// For models and peers: matrices with this many rows only
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=128))]
     pub matrix: Vec<u32>,
-    /// For models and peers: how often everything is measured; the rows are medians [default: 3,
-    /// for peers 5, quick: 1]
+    /// For models, peers, ring and pipe: how often everything is measured; the rows are medians
+    /// [default: 3, for the others 5; quick: 1]
     #[arg(long, visible_alias = "repeat", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: Option<u32>,
     /// For models: the papers' client on one hart on which an instruction takes 2^SHIFT ns; 3 is

@@ -3,12 +3,18 @@
 //! A placeholder is `{FILE:PATH|FORM}`, `{FILE:PATH - NUMBER|FORM}`, or `{FILE:PATH /
 //! FILE:PATH|FORM}` for a ratio (the second file name may be omitted if it is the same).
 //! `{FILE:config.commit}` is text.
+//!
+//! A marker `figures when measured:` is of files and rows that need not exist: without them, the
+//! document says how to make them.
 
 use serde_json::Value;
 
 use super::{Data, format, path};
 
-const BEGIN: &str = "<!-- figures:";
+const BEGIN: &str = "<!-- figures";
+/// What follows in a marker of data that exist, and of data that need not.
+const ALWAYS: &str = ":";
+const WHEN_MEASURED: &str = " when measured:";
 const CLOSE: &str = "-->";
 const END: &str = "<!-- end -->";
 
@@ -18,7 +24,7 @@ pub enum Part<'a> {
     /// Text that is not generated.
     Prose(&'a str),
     /// A template, with the whole comment that contains it and the text that was generated from it.
-    Figures { marker: &'a str, template: &'a str, generated: &'a str },
+    Figures { marker: &'a str, template: &'a str, generated: &'a str, is_optional: bool },
 }
 
 /// The parts of a document, each with its first line. An error names the line of a marker without
@@ -30,7 +36,11 @@ pub fn parts(text: &str) -> Result<Vec<(usize, Part<'_>)>, String> {
     while let Some(begin) = text[at..].find(BEGIN).map(|place| at + place) {
         parts.push((line_of(at), Part::Prose(&text[at..begin])));
         let missing = |what: &str| format!("{}: this marker has no {what}", line_of(begin));
-        let inside = begin + BEGIN.len();
+        let behind = &text[begin + BEGIN.len()..];
+        let kinds = [(ALWAYS, false), (WHEN_MEASURED, true)];
+        let kind = kinds.into_iter().find(|(kind, _)| behind.starts_with(kind));
+        let (kind, is_optional) = kind.ok_or_else(|| missing(ALWAYS))?;
+        let inside = begin + BEGIN.len() + kind.len();
         let close = inside + text[inside..].find(CLOSE).ok_or_else(|| missing(CLOSE))?;
         let generated = close + CLOSE.len();
         let end = generated + text[generated..].find(END).ok_or_else(|| missing(END))?;
@@ -45,7 +55,7 @@ pub fn parts(text: &str) -> Result<Vec<(usize, Part<'_>)>, String> {
         let marker = &text[begin..generated];
         parts.push((
             line_of(begin),
-            Part::Figures { marker, template, generated: &text[generated..end] },
+            Part::Figures { marker, template, generated: &text[generated..end], is_optional },
         ));
         at = end + END.len();
     }
@@ -60,9 +70,10 @@ pub fn render(text: &str, data: &Data) -> Result<String, Vec<String>> {
     for (line, part) in parts(text).map_err(|fault| vec![fault])? {
         match part {
             Part::Prose(prose) => rendered.push_str(prose),
-            Part::Figures { marker, template, .. } => {
+            Part::Figures { marker, template, is_optional, .. } => {
                 rendered.push_str(marker);
-                match fill(template, data) {
+                let filled = fill(template, data);
+                match filled.or_else(|faults| not_measured(template, is_optional).ok_or(faults)) {
                     Ok(filled) => rendered.push_str(&filled),
                     Err(faults) => {
                         wrong.extend(faults.into_iter().map(|fault| format!("{line}: {fault}")))
@@ -73,6 +84,13 @@ pub fn render(text: &str, data: &Data) -> Result<String, Vec<String>> {
         }
     }
     if wrong.is_empty() { Ok(rendered) } else { Err(wrong) }
+}
+
+/// What stands in place of figures of which data are missing that need not exist.
+fn not_measured(template: &str, is_optional: bool) -> Option<String> {
+    let (file, _) = template.split_once('{')?.1.split_once(':').filter(|_| is_optional)?;
+    let newline = if template.starts_with('\n') { "\n" } else { "" };
+    Some(format!("{newline}Not measured yet: `./cops report measure {file}`.{newline}"))
 }
 
 fn fill(template: &str, data: &Data) -> Result<String, Vec<String>> {
@@ -165,10 +183,25 @@ mod tests {
     }
 
     #[test]
+    fn data_that_need_not_exist_are_named() {
+        let of = |file: &str| {
+            format!("<!-- figures when measured:\n| {{{file}:rows[n=4].us|us}} |\n-->x<!-- end -->")
+        };
+        assert!(render(&of("run/a"), &data()).unwrap().ends_with("-->\n| 1.95 ms |\n<!-- end -->"));
+        let rendered = render(&of("run/b"), &data()).unwrap();
+        let expected = "-->\nNot measured yet: `./cops report measure run/b`.\n<!-- end -->";
+        assert!(rendered.ends_with(expected), "{rendered}");
+        // A file may lack a row.
+        let rendered = render(&of("run/a").replace("n=4", "n=5"), &data()).unwrap();
+        assert!(rendered.contains("report measure run/a"), "{rendered}");
+    }
+
+    #[test]
     fn markers_must_end() {
         for text in [
             "<!-- figures: {a",
             "<!-- figures: x -->",
+            "<!-- figures of: x -->y<!-- end -->",
             "a\n<!-- figures: x --> <!-- figures: y -->z<!-- end -->",
         ] {
             assert!(render(text, &data()).is_err(), "{text}");

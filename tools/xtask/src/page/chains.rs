@@ -119,10 +119,8 @@ fn line(name: &str, model: &str, is_dashed: bool, points: Vec<(f64, f64)>) -> Se
 fn chain(section: &mut Section, material: &Material, literal: &str, lengths: &[Option<u32>]) {
     let name = section.id;
     let files: Vec<&File> = material.files_of(name).collect();
-    if files.is_empty() {
-        let command = format!("bench {name} --icount --json docs/results/{name}.json");
-        section.missing.push((name.to_owned(), command));
-    }
+    let wall = format!("{name}-wall");
+    section.expects(material, &[name, wall.as_str()]);
     for &bytes in lengths {
         let suffix = match bytes {
             None => String::new(),

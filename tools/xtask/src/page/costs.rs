@@ -53,10 +53,9 @@ pub fn memory(material: &Material) -> Section {
         .map(|row| vec!["Paper 000".to_owned(), row.shown("kcuc"), row.shown("ktut")])
         .collect();
     section.body += &table(&["Table 3", "KCUC", "KTUT"], &theirs);
+    section.expects(material, &["memory", "idle-memory"]);
     match material.file("memory") {
-        None => section
-            .missing
-            .push(("memory".into(), "bench memory --json docs/results/memory.json".into())),
+        None => {}
         Some(file) => {
             for row in file.rows.iter().filter(|row| row.is("model", "kcuc")) {
                 let most = row.number("max_connections").unwrap_or(0.0);
@@ -72,6 +71,9 @@ pub fn memory(material: &Material) -> Section {
                     ("kernel_bytes_per_connection", "kernel, bytes each"),
                     ("user_bytes_per_connection", "program, bytes each"),
                     ("frame_bytes_per_connection", "frames, bytes each"),
+                    ("receive_coroutine_bytes", "coroutine that receives"),
+                    ("multiply_coroutine_bytes", "that multiplies"),
+                    ("send_coroutine_bytes", "that sends"),
                     ("ended_by", "what ended it"),
                 ],
             );
@@ -103,7 +105,8 @@ pub fn switch(material: &Material) -> Section {
                call takes, in instructions of program and kernel together. <em>Allowed</em> is the \
                budget that the tests enforce (<code>docs/switch-budget.txt</code>). Linux's column is \
                the operation of <code>./cops bench costs</code> that is nearest: for a user-level \
-               interrupt, a signal.</p>"
+               interrupt, a signal. <em>Out of order</em> is what the kind of yielding brings: pairs of \
+               coroutines of two processes of which the less urgent one began first.</p>"
             .to_owned(),
         expected: vec![
             "The papers: a switch of coroutines needs neither the kernel nor a stack, a switch of \
@@ -112,10 +115,9 @@ pub fn switch(material: &Material) -> Section {
         ],
         ..Section::default()
     };
+    section.expects(material, &["switch", "costs"]);
     match material.file("switch") {
-        None => section
-            .missing
-            .push(("switch".into(), "bench switch --json docs/results/switch.json".into())),
+        None => {}
         Some(file) => {
             let of =
                 |op: &str| file.rows.iter().find(|row| row.is("op", op))?.number("instructions");
@@ -137,6 +139,21 @@ pub fn switch(material: &Material) -> Section {
                     "Strict yielding adds {:.0} instructions to a switch.",
                     strict - relaxed
                 ));
+                let of = |op: &str| {
+                    let row = file.rows.iter().find(|row| row.is("op", op))?;
+                    row.number("out_of_order").zip(row.number("pairs"))
+                };
+                if let [Some((relaxed, pairs)), Some((strict, _))] = kinds.map(of) {
+                    section.found.push(judged(
+                        strict <= relaxed,
+                        &format!(
+                            "Two processes with coroutines of the same eight priorities, all ready at \
+                             once: with relaxed yielding, the less urgent one began first in \
+                             {relaxed:.0} of {pairs:.0} pairs of coroutines; with strict yielding, in \
+                             {strict:.0}."
+                        ),
+                    ));
+                }
             }
             section.body += &table_of(
                 file,
@@ -146,6 +163,8 @@ pub fn switch(material: &Material) -> Section {
                     ("instructions", "instructions"),
                     ("allowed", "allowed"),
                     ("linux_instructions", "Linux"),
+                    ("out_of_order", "out of order"),
+                    ("pairs", "of pairs"),
                 ],
             );
             section.uses(file);
@@ -190,9 +209,7 @@ pub fn scale(material: &Material) -> Section {
         ..Section::default()
     };
     let files: Vec<&File> = material.files_of("scale").collect();
-    if files.is_empty() {
-        section.missing.push(("scale".into(), "bench scale --json docs/results/scale.json".into()));
-    }
+    section.expects(material, &["scale"]);
     for file in files {
         let rows: Vec<&Row> = file.rows.iter().collect();
         let connections = |row: &Row| row.number("connections");

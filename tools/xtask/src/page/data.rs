@@ -55,9 +55,9 @@ impl Row {
         pairs.filter_map(pair).collect()
     }
 
-    /// A pair of numbers.
-    pub fn pair(&self, path: &str) -> Option<(f64, f64)> {
-        let pair = self.get(path)?;
+    /// The extremes of a number in several runs. Their names have dots.
+    pub fn spread(&self, path: &str) -> Option<(f64, f64)> {
+        let pair = self.0.get("spread")?.get(path)?;
         Some((pair.get(0)?.as_f64()?, pair.get(1)?.as_f64()?))
     }
 

@@ -4,6 +4,7 @@
 //! - `data`: the papers' series and our data files
 //! - `plot`, `html`: drawings, tables, the page
 //! - `section`: what each experiment has
+//! - `standings`: KCUC beside the other models
 //! - `chains`, `models`, `priority`, `costs`, `peers`: the experiments
 
 mod chains;
@@ -15,6 +16,7 @@ mod peers;
 mod plot;
 mod priority;
 mod section;
+mod standings;
 
 use std::path::Path;
 
@@ -93,7 +95,7 @@ fn files_of(id: &'static str) -> &'static [&'static str] {
         "switch" => &["switch", "costs"],
         "ring" => &["ring"],
         "pipe" => &["pipe"],
-        "models" => &["models"],
+        "models" => &["models", "closed-models-icount"],
         "scale" => &["scale"],
         "peers" => &["peers"],
         _ => &[],

@@ -39,10 +39,7 @@ pub fn section(material: &Material) -> Section {
         ..Section::default()
     };
     let files: Vec<&File> = material.files_of("peers").collect();
-    if files.is_empty() {
-        let command = "bench peers --smp 1 --json docs/results/peers.json --resume";
-        section.missing.push(("peers".into(), command.into()));
-    }
+    section.expects(material, &["peers", "peers-15"]);
     for file in files {
         let mut matrices: Vec<String> = file.rows.iter().map(|row| row.shown("matrix")).collect();
         matrices.dedup();
@@ -140,7 +137,7 @@ fn ratios(pairs: &[(f64, &Row, &Row)]) -> String {
 fn all(rows: &[&Row]) -> String {
     let cells = rows.iter().map(|row| {
         let value = |path: &str| row.number(path).map_or_else(|| "–".to_owned(), short);
-        let spread = row.pair("spread.throughput_rps");
+        let spread = row.spread("throughput_rps");
         vec![
             name(row),
             value("connections"),

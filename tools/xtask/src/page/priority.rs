@@ -7,6 +7,8 @@ use super::section::{Section, judged, lines, plots};
 
 /// The part of an urgent class's unloaded p99 that its p99 under overload may be.
 const GOAL: f64 = 1.5;
+/// The part of its p99 with one virtual CPU that its p99 with four may be, noise included.
+const GOAL_OF_CPUS: f64 = 1.05;
 
 pub fn section(material: &Material) -> Section {
     let mut section = Section {
@@ -49,20 +51,10 @@ pub fn section(material: &Material) -> Section {
     }
     section.body += &figure_7(material);
     let files: Vec<&File> = material.files_of("priority-classes").collect();
-    if files.is_empty() {
-        section.missing.push((
-            "priority-classes".into(),
-            "bench priority --json docs/results/priority-classes.json".into(),
-        ));
-    }
-    if files.iter().all(|file| file.scheduler().is_empty()) {
-        section.missing.push((
-            "priority-classes-fifo".into(),
-            "bench priority --icount --scheduler target/guest-image/cops-vdso-fifo.so --json \
-             docs/results/priority-classes-fifo.json"
-                .into(),
-        ));
-    }
+    section.expects(
+        material,
+        &["priority-classes", "priority-classes-icount", "priority-classes-fifo-icount"],
+    );
     for file in files {
         ours(&mut section, file);
         section.uses(file);
@@ -113,10 +105,15 @@ fn settings(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
         else {
             continue;
         };
-        let words = SETTING.iter().filter_map(|name| match row.shown(name) {
-            value if value.is_empty() => None,
-            _ if *name == "load" => Some((*load).to_owned()),
-            value => Some(format!("{name} {value}")),
+        let words = SETTING.iter().filter_map(|name| {
+            let value = row.shown(name);
+            Some(match (*name, value.as_str()) {
+                (_, "") => return None,
+                ("load", _) => (*load).to_owned(),
+                ("matrix", side) => format!("{side} x {side}"),
+                ("connections" | "classes", number) => format!("{number} {name}"),
+                (_, model) => model.to_uppercase(),
+            })
         });
         let name = words.collect::<Vec<_>>().join(", ");
         match groups.iter_mut().find(|(known, _)| *known == name) {
@@ -257,15 +254,26 @@ fn judge(section: &mut Section, name: &str, all: &[Row], rows: &[&Row]) {
             ),
         ));
         if let Some((loaded, unloaded)) = of_most_urgent(all, rows, &vcpus) {
-            ratios.push((vcpus, loaded / unloaded));
+            ratios.push((vcpus, loaded / unloaded, loaded));
         }
     }
-    for (vcpus, ratio) in &ratios {
+    for (vcpus, ratio, _) in &ratios {
         section.found.push(judged(
             *ratio <= GOAL,
             &format!(
                 "{name}, {}: the most urgent class's p99 is {ratio:.2} times its unloaded p99.",
                 cpus(vcpus)
+            ),
+        ));
+    }
+    if let [(first, _, one), .., (last, _, most)] = ratios.as_slice() {
+        let ratio = most / one;
+        section.found.push(judged(
+            ratio <= GOAL_OF_CPUS,
+            &format!(
+                "{name}: with {} its p99 under overload is {ratio:.2} times that with {}.",
+                cpus(last),
+                cpus(first)
             ),
         ));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::data::{File, Row};
+use super::data::{File, Material, Row};
 use super::html::{escape, list};
 use super::plot::{Axis, Plot, Scale, Series};
 
@@ -62,6 +62,13 @@ impl Section {
             let _ = writeln!(html, "<p class=\"origin\">{origin}</p>");
         }
         html + "</section>\n"
+    }
+
+    /// Names the data of this experiment that do not exist.
+    pub fn expects(&mut self, material: &Material, names: &[&str]) {
+        for name in names.iter().filter(|name| material.file(name).is_none()) {
+            self.missing.push(((*name).to_owned(), format!("report measure {name}")));
+        }
     }
 
     /// Names the origin of a file.

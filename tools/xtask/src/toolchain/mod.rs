@@ -141,7 +141,9 @@ impl GuestToolchain {
         command.args(["--target", self.triple]);
         if self.build_std {
             let is_freestanding = self.triple.ends_with("-none-elf");
-            let libraries = if is_freestanding { "core,alloc" } else { "std,panic_unwind" };
+            // A package's profile chooses one of the two ways to panic; neither brings the other.
+            let hosted = "std,panic_unwind,panic_abort";
+            let libraries = if is_freestanding { "core,alloc" } else { hosted };
             command.arg(format!("-Zbuild-std={libraries}"));
         }
         command

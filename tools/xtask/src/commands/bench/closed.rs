@@ -7,6 +7,7 @@ use std::process::Stdio;
 use serde_json::Map;
 
 use super::Rows;
+use super::matrix::Save;
 use crate::cli::{Bench, Model};
 use crate::commands::Prepared;
 use crate::error::{Failure, Outcome};
@@ -25,7 +26,12 @@ const MANY: u32 = 500;
 /// Time limit of a counted run.
 const LIMIT_SECONDS: u32 = 120;
 
-pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
+pub fn measure(
+    workspace: &Workspace,
+    prepared: &Prepared,
+    options: &Bench,
+    save: Save<'_>,
+) -> Outcome<Rows> {
     let client = Client::build(workspace, Progress::Lines)?;
     let connections = options.connections.first().copied().unwrap_or(CONNECTIONS);
     let models = if options.model.is_empty() { &[Model::Kcuc][..] } else { &options.model };
@@ -49,6 +55,7 @@ pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> O
         session.server.shut_down();
         row.insert("model".into(), model.name().into());
         rows.push(row);
+        save(&rows)?;
     }
     Ok(rows)
 }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::Rows;
 use super::closed::Session;
+use super::matrix::Save;
 use super::table::Table;
 use super::words::listen_to_success;
 use crate::cli::{Bench, Machine, Model};
@@ -51,7 +52,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const OTHER_FILES: u64 = 200;
 
 /// Rows of many connections, and their report.
-pub fn memory(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
+pub fn memory(prepared: &Prepared, options: &Bench, save: Save<'_>) -> Outcome<Rows> {
     allow_files(MOST)?;
     let mebibytes = fitting_memory(prepared, options)?;
     let models = Model::value_variants().iter().copied();
@@ -68,6 +69,7 @@ pub fn memory(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
             row.insert(format!("{component}_coroutine_bytes"), bytes.into());
         }
         rows.push(row);
+        save(&rows)?;
         step.done();
     }
     let mut table = Table::new(
@@ -253,7 +255,12 @@ fn request() -> Vec<u8> {
 }
 
 /// Measures requests while more and more connections are open.
-pub fn scale(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
+pub fn scale(
+    workspace: &Workspace,
+    prepared: &Prepared,
+    options: &Bench,
+    save: Save<'_>,
+) -> Outcome<Rows> {
     let counts = if options.quick { QUICK_SCALE.to_vec() } else { SCALE.to_vec() };
     allow_files(counts.last().copied().unwrap_or_default())?;
     let client = Client::build(workspace, Progress::Lines)?;
@@ -294,6 +301,7 @@ pub fn scale(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Out
         row.extend(each);
         row.extend(measured(&mut session, options)?);
         rows.push(row);
+        save(&rows)?;
     }
     step.done();
     drop(held);

@@ -75,7 +75,10 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
         service::write_document(&document(name, rows), &file)
     };
     let (name, rows) = match options.name {
-        Measurement::Closed => ("closed", closed::measure(workspace, &prepared, &options)?),
+        Measurement::Closed => {
+            let save = |rows: &[_]| keep("closed", rows);
+            ("closed", closed::measure(workspace, &prepared, &options, &save)?)
+        }
         Measurement::Costs => {
             let measured = costs::measure(workspace, &prepared, &options)?;
             (report, linux) = (measured.report, measured.linux);
@@ -125,8 +128,14 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             report = Some(text);
             ("portions", rows)
         }
-        Measurement::Memory => ("memory", connections::memory(&prepared, &options)?),
-        Measurement::Scale => ("scale", connections::scale(workspace, &prepared, &options)?),
+        Measurement::Memory => {
+            let save = |rows: &[_]| keep("memory", rows);
+            ("memory", connections::memory(&prepared, &options, &save)?)
+        }
+        Measurement::Scale => {
+            let save = |rows: &[_]| keep("scale", rows);
+            ("scale", connections::scale(workspace, &prepared, &options, &save)?)
+        }
         Measurement::Switch => {
             let measured = switch::measure(workspace, &prepared, &options)?;
             linux = measured.linux;

@@ -7,7 +7,7 @@
 
 use super::matrix::{self, Point, Row, Save, Session, guest, number, rounds};
 use super::table::Table;
-use crate::cli::{Bench, Model};
+use crate::cli::{Bench, Loop, Model};
 use crate::commands::Prepared;
 use crate::error::Outcome;
 use crate::service::{Client, Pace};
@@ -20,8 +20,14 @@ const CONNECTIONS: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 const MATRICES: [u32; 5] = [1, 8, 12, 15, 20];
 /// The numbers of connections with which a closed loop saturates the server.
 const SATURATING: [u32; 4] = [8, 64, 256, 1024];
-/// The papers' counts of connections, and their matrix.
-const OF_THE_PAPERS: ([u32; 8], u32) = ([1, 2, 4, 8, 16, 32, 64, 96], 15);
+/// The papers' matrices, and their counts of connections: Figure 5 of 000; 001 and 003; 004.
+const OF_THE_PAPERS: [(u32, &[u32]); 5] = [
+    (15, &[1, 2, 4, 8, 16, 32, 64, 96]),
+    (1, &[1, 2, 4, 8, 16, 32, 64, 128]),
+    (20, &[1, 2, 4, 8, 16, 32, 64, 128]),
+    (8, &[1, 2, 4, 8, 16, 32, 64]),
+    (12, &[1, 2, 4, 8, 16, 32, 64]),
+];
 const ROUNDS: u32 = 3;
 
 pub fn measure(
@@ -45,7 +51,9 @@ pub fn measure(
         for model in models(options) {
             eprintln!("round {round} of {rounds}: {}, {} points", model.name(), points.len());
             let shift = options.papers_machine;
-            let mut session = Session::start(workspace, prepared, &client, &machine, model, shift)?;
+            let vcpus = machine.smp;
+            let mut session =
+                Session::start(workspace, prepared, &client, &machine, model, vcpus, shift)?;
             for point in &points {
                 for mut row in session.measure(point)? {
                     if let Some(shift) = shift {
@@ -74,41 +82,52 @@ fn chosen(all: &[u32], asked: &[u32]) -> Vec<u32> {
 }
 
 fn points(options: &Bench) -> Vec<Point> {
-    let (seconds, warm_up_seconds) = if options.quick { (1, 1) } else { (3, 1) };
+    let seconds = |full: u32| options.seconds.unwrap_or(if options.quick { 1 } else { full });
     let point = |connections, matrix, pace| Point {
         connections,
         matrix,
         pace,
         classes: 1,
-        seconds,
-        warm_up_seconds,
+        seconds: seconds(3),
+        warm_up_seconds: 1,
     };
     // Literally: five seconds, and no warm-up.
-    let of_the_papers = |connections| Point {
-        seconds: if options.quick { 1 } else { 5 },
+    let of_the_papers = |connections, matrix| Point {
+        seconds: seconds(5),
         warm_up_seconds: 0,
-        ..point(connections, OF_THE_PAPERS.1, Pace::Pause { pause_ms: PAUSE_MS })
+        ..point(connections, matrix, Pace::Pause { pause_ms: PAUSE_MS })
     };
-    if options.papers_machine.is_some() {
-        let counts: &[u32] = if options.quick { &[1, 64] } else { &OF_THE_PAPERS.0 };
-        return chosen(counts, &options.connections).into_iter().map(of_the_papers).collect();
-    }
-    let (counts, saturating, matrices, papers): (&[u32], &[u32], &[u32], &[u32]) = if options.quick
-    {
-        (&[1, 64], &[64], &[1], &[8])
-    } else {
-        (&CONNECTIONS, &SATURATING, &MATRICES, &OF_THE_PAPERS.0)
-    };
+    let is_asked = |kind| options.loops.is_empty() || options.loops.contains(&kind);
     let mut points = Vec::new();
-    for matrix in chosen(matrices, &options.matrix) {
-        for connections in chosen(counts, &options.connections) {
-            points.push(point(connections, matrix, Pace::Open { period_ms: PERIOD_MS }));
-        }
-        for connections in chosen(saturating, &options.connections) {
-            points.push(point(connections, matrix, Pace::Closed));
+    if options.papers_machine.is_none() {
+        let (counts, saturating, matrices): (&[u32], &[u32], &[u32]) = if options.quick {
+            (&[1, 64], &[64], &[1])
+        } else {
+            (&CONNECTIONS, &SATURATING, &MATRICES)
+        };
+        for matrix in chosen(matrices, &options.matrix) {
+            let paces = [
+                (Loop::Open, counts, Pace::Open { period_ms: PERIOD_MS }),
+                (Loop::Closed, saturating, Pace::Closed),
+            ];
+            for (_, counts, pace) in paces.into_iter().filter(|(kind, ..)| is_asked(*kind)) {
+                let counts = chosen(counts, &options.connections).into_iter();
+                points.extend(counts.map(|connections| point(connections, matrix, pace)));
+            }
         }
     }
-    points.extend(chosen(papers, &options.connections).into_iter().map(of_the_papers));
+    // Their machine is that of Figure 5.
+    let is_short = options.quick || options.papers_machine.is_some();
+    let figures = if is_short { &OF_THE_PAPERS[..1] } else { &OF_THE_PAPERS };
+    let is_chosen = |matrix: u32| options.matrix.is_empty() || options.matrix.contains(&matrix);
+    for &(matrix, counts) in figures.iter().filter(|(matrix, _)| is_chosen(*matrix)) {
+        let counts = if options.quick { &[1, 64] } else { counts };
+        for connections in chosen(counts, &options.connections) {
+            if is_asked(Loop::Pause) {
+                points.push(of_the_papers(connections, matrix));
+            }
+        }
+    }
     points
 }
 
@@ -205,4 +224,40 @@ fn table(rows: &[matrix::Row]) -> Table {
         table.add(cells);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    /// Number of points of each kind: open, closed, the papers'.
+    fn counts(words: &str) -> [usize; 3] {
+        let words = ["cops", "bench", "models"].into_iter().chain(words.split_whitespace());
+        let cli = Cli::try_parse_from(words).expect("is a command");
+        let Command::Bench(options) = cli.command else { panic!("not bench") };
+        let points = points(&options);
+        let count = |is_it: fn(Pace) -> bool| points.iter().filter(move |point| is_it(point.pace));
+        [
+            count(|pace| matches!(pace, Pace::Open { .. })).count(),
+            count(|pace| pace == Pace::Closed).count(),
+            count(|pace| matches!(pace, Pace::Pause { .. })).count(),
+        ]
+    }
+
+    #[test]
+    fn every_figure_of_the_papers_has_its_points() {
+        assert_eq!(counts(""), [55, 20, 38]);
+        assert_eq!(counts("--quick"), [2, 1, 2]);
+        assert_eq!(counts("--papers-machine"), [0, 0, 8]);
+    }
+
+    #[test]
+    fn loads_can_be_chosen() {
+        assert_eq!(counts("--matrix 15"), [11, 4, 8]);
+        assert_eq!(counts("--loop closed --matrix 1 --connections 256,1024"), [0, 2, 0]);
+        assert_eq!(counts("--loop open,pause --matrix 1,20"), [22, 0, 16]);
+    }
 }

@@ -138,7 +138,7 @@ fn combinations(experiment: &Experiment) -> [(&'static str, &'static str); 5] {
 }
 
 fn repeats(options: &Bench) -> u32 {
-    if options.icount || options.quick { 1 } else { REPEATS }
+    options.rounds.unwrap_or(if options.icount || options.quick { 1 } else { REPEATS })
 }
 
 fn on_cops(

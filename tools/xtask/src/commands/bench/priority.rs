@@ -6,8 +6,11 @@
 //! - `overload`: an open loop with twice that;
 //! - `papers`: the papers' client, which pauses for 50 ms after each answer.
 //!
-//! With counted instructions the same happens inside the machine, which has one hart: the virtual
-//! CPUs of the server take turns on it.
+//! The last one alone also for the figures of the other papers.
+//!
+//! By the wall clock, the machine has a hart for each virtual CPU, but no more than `--smp`. With
+//! counted instructions the same happens inside the machine, which has one hart: the virtual CPUs
+//! of the server take turns on it.
 
 use super::matrix::{Point, Row, Save, Session, guest, number};
 use super::models::line;
@@ -19,7 +22,10 @@ use crate::service::{Client, Pace};
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
-const MATRIX: u32 = 15;
+/// Connections, classes and rows of the matrices of the loads.
+const LOADED: [(u32, u32, u32); 4] = [(64, 8, 15), (64, 4, 15), (128, 8, 15), (128, 4, 15)];
+/// The same of the figures of papers 001 and 003, and of 004, to which its matrix is not known.
+const OF_OTHER_PAPERS: [(u32, u32, u32); 2] = [(128, 8, 20), (8, 8, 15)];
 const PAUSE_MS: u32 = 50;
 /// Parts of the capacity.
 const UNLOADED: f64 = 0.1;
@@ -31,6 +37,9 @@ struct Setting {
     vcpus: u32,
     connections: u32,
     classes: u32,
+    matrix: u32,
+    /// Only with the papers' client.
+    is_of_the_papers: bool,
 }
 
 pub fn measure(
@@ -49,9 +58,10 @@ pub fn measure(
         let client = Client::build(workspace, Progress::Lines)?;
         for setting in settings(options, vcpus(options)) {
             let mut machine = options.machine.clone();
-            machine.smp = setting.vcpus;
+            machine.smp = setting.vcpus.min(options.machine.smp);
+            let (model, vcpus) = (Model::Kcuc, setting.vcpus);
             let mut session =
-                Session::start(workspace, prepared, &client, &machine, Model::Kcuc, None)?;
+                Session::start(workspace, prepared, &client, &machine, model, vcpus, None)?;
             time(&mut session, options, setting, &mut rows)?;
             session.shut_down();
             save(&rows)?;
@@ -66,16 +76,24 @@ fn vcpus(options: &Bench) -> &'static [u32] {
 }
 
 fn settings(options: &Bench, vcpus: &[u32]) -> Vec<Setting> {
-    let classes: &[u32] = if options.quick { &[8] } else { &[8, 4] };
     let mut settings = Vec::new();
     for &vcpus in vcpus {
         // Counted runs take minutes each.
         let is_short = options.quick || options.icount && matches!(vcpus, 2 | 3);
-        let connections: &[u32] = if is_short { &[64] } else { &[64, 128] };
-        for &connections in connections {
-            for &classes in classes {
-                settings.push(Setting { vcpus, connections, classes });
-            }
+        let loaded = match (options.quick, is_short) {
+            (true, _) => &LOADED[..1],
+            (false, true) => &LOADED[..2],
+            (false, false) => &LOADED[..],
+        };
+        let others = if options.quick { &[] } else { &OF_OTHER_PAPERS[..] };
+        for (loads, is_of_the_papers) in [(loaded, false), (others, true)] {
+            settings.extend(loads.iter().map(|&(connections, classes, matrix)| Setting {
+                vcpus,
+                connections,
+                classes,
+                matrix,
+                is_of_the_papers,
+            }));
         }
     }
     settings
@@ -101,10 +119,14 @@ fn time(
     setting: Setting,
     rows: &mut Vec<Row>,
 ) -> Outcome<()> {
-    let Setting { connections, classes, .. } = setting;
-    let (seconds, warm_up_seconds) = if options.quick { (1, 1) } else { (5, 1) };
-    let point =
-        |pace| Point { connections, matrix: MATRIX, pace, classes, seconds, warm_up_seconds };
+    let Setting { connections, classes, matrix, .. } = setting;
+    let seconds = options.seconds.unwrap_or(if options.quick { 1 } else { 5 });
+    let point = |pace| Point { connections, matrix, pace, classes, seconds, warm_up_seconds: 1 };
+    let papers = Point { warm_up_seconds: 0, ..point(Pace::Pause { pause_ms: PAUSE_MS }) };
+    if setting.is_of_the_papers {
+        add(rows, session.measure(&papers)?, "papers");
+        return Ok(());
+    }
     let closed = session.measure(&point(Pace::Closed))?;
     let capacity = closed.first().map_or(0.0, |row| number(row, "throughput_rps"));
     add(rows, closed, "capacity");
@@ -113,7 +135,6 @@ fn time(
         let pace = Pace::Open { period_ms };
         add(rows, session.measure(&point(pace))?, load);
     }
-    let papers = Point { warm_up_seconds: 0, ..point(Pace::Pause { pause_ms: PAUSE_MS }) };
     add(rows, session.measure(&papers)?, "papers");
     Ok(())
 }
@@ -124,13 +145,18 @@ fn count(
     setting: Setting,
     rows: &mut Vec<Row>,
 ) -> Outcome<()> {
-    let Setting { vcpus, connections, classes } = setting;
+    let Setting { vcpus, connections, classes, matrix, .. } = setting;
     let milliseconds = if options.quick { 200 } else { 1000 };
     let measure = |pace| {
         let model = Model::Kcuc;
-        let point = guest::Point { model, connections, matrix: MATRIX, classes, vcpus, pace };
+        let point = guest::Point { model, connections, matrix, classes, vcpus, pace };
         guest::measure(prepared, &options.machine, &point)
     };
+    let papers = guest::Pace::Pause { pause_ms: PAUSE_MS, milliseconds };
+    if setting.is_of_the_papers {
+        add(rows, measure(papers)?, "papers");
+        return Ok(());
+    }
     let closed = measure(guest::Pace::Counted(20))?;
     let capacity = closed.first().map_or(0.0, |row| number(row, "throughput_rps"));
     add(rows, closed, "capacity");
@@ -141,7 +167,7 @@ fn count(
         let warm_up_ms = (2 * period_us).div_ceil(1000).max(50);
         add(rows, measure(guest::Pace::Open { period_us, warm_up_ms, milliseconds })?, load);
     }
-    add(rows, measure(guest::Pace::Pause { pause_ms: PAUSE_MS, milliseconds })?, "papers");
+    add(rows, measure(papers)?, "papers");
     Ok(())
 }
 

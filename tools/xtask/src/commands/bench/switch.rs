@@ -1,14 +1,16 @@
 //! What switches and entries into the kernel cost, in counted instructions: `/bin/measure costs`,
 //! `switches` and `interrupts`, beside the rows of Linux that measure the same
-//! (`user/linux/costs.c`), and beside what the tests allow.
+//! (`user/linux/costs.c`), and beside what the tests allow. The rows of a coroutine that yields
+//! have the order that two processes keep with that kind of yielding (`usertests order::`).
 
 use std::time::Duration;
 
-use serde_json::Map;
+use serde_json::{Map, Value};
 
 use super::Rows;
 use super::costs;
 use super::table::Table;
+use super::wakeups::{COUNTED, ORDER, order_on};
 use super::words::{Line, listen_to_success};
 use crate::cli::Bench;
 use crate::commands::Prepared;
@@ -60,6 +62,10 @@ const OPERATIONS: [(&str, &str, OfLinux); 18] = [
     ("spawn-exit-wait", "the whole life of a process, and the wait for it", None),
 ];
 
+/// The operations that differ in the kind of yielding.
+const YIELDING: [(&str, &str); 2] =
+    [("coroutine-switch", "relaxed"), ("coroutine-switch-strict", "strict")];
+
 /// What was measured.
 pub struct Measured {
     pub rows: Rows,
@@ -93,6 +99,9 @@ pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> O
         lines.extend(counted(prepared, options, part)?);
         step.done();
     }
+    let step = Step::begin(Progress::Lines, "order of two processes".to_owned());
+    let orders = order_on(prepared, options, COUNTED)?;
+    step.done();
     let linux = costs::only_linux(workspace, prepared, options)?;
     let rows = OPERATIONS.iter().map(|(operation, what, of_linux)| {
         let instructions = median(&lines, operation)
@@ -110,6 +119,7 @@ pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> O
         row.insert("ns".into(), instructions.into());
         row.insert("allowed".into(), budget.allowed(operation).into());
         row.insert("linux_instructions".into(), of_linux.into());
+        row.extend(order_of(operation, &orders)?);
         Ok(row)
     });
     let rows = rows.collect::<Outcome<Rows>>()?;
@@ -117,8 +127,20 @@ pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> O
     Ok(Measured { rows, linux: linux.map(|(version, _)| version) })
 }
 
+/// The order with the kind of yielding of an operation: the pairs of coroutines, and those of which
+/// the less urgent one began first. Nothing for operations that do not depend on it.
+fn order_of(operation: &str, orders: &Rows) -> Outcome<Map<String, Value>> {
+    let Some((_, yielding)) = YIELDING.iter().find(|(name, _)| *name == operation) else {
+        return Ok(Map::new());
+    };
+    let order = orders.iter().find(|order| order["yielding"] == *yielding);
+    let order = order.ok_or_else(|| Failure::new(format!("usertests said no {yielding} order")))?;
+    Ok(ORDER.iter().map(|name| ((*name).to_owned(), order[*name].clone())).collect())
+}
+
 fn table(rows: &Rows) -> Table {
-    let mut table = Table::new(2, &["op", "what", "COPS", "allowed", "Linux", "ratio"]);
+    let columns = ["op", "what", "COPS", "allowed", "Linux", "ratio", "out of order"];
+    let mut table = Table::new(2, &columns);
     for row in rows {
         let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
         let number = |name: &str| row[name].as_f64();
@@ -128,10 +150,15 @@ fn table(rows: &Rows) -> Table {
         let [cops, linux] = ["instructions", "linux_instructions"].map(number);
         let ratio = cops.zip(linux).map(|(cops, linux)| cops / linux);
         let allowed = number("allowed");
+        let count = |name: &str| row.get(name)?.as_u64();
+        let order = count("out_of_order").zip(count("pairs"));
+        let order = order.map_or_else(|| "-".to_owned(), |(out, all)| format!("{out} of {all}"));
         table.add(
-            [text("op"), text("what"), shown(cops, 0), shown(allowed, 0)]
-                .into_iter()
-                .chain([shown(linux, 0), shown(ratio, 2)]),
+            [text("op"), text("what"), shown(cops, 0), shown(allowed, 0)].into_iter().chain([
+                shown(linux, 0),
+                shown(ratio, 2),
+                order,
+            ]),
         );
     }
     table
@@ -139,8 +166,9 @@ fn table(rows: &Rows) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use serde_json::Value;
 
     #[test]
     fn the_median_of_an_operation_is_found() {
@@ -173,6 +201,21 @@ mod tests {
         };
         let text = table(&vec![row(100.0.into()), row(Value::Null)]).plain();
         let lines: Vec<&str> = text.lines().skip(1).collect();
-        assert!(lines[0].ends_with("0.50") && lines[1].ends_with('-'), "{text}");
+        assert!(lines[0].ends_with("0.50             -") && lines[1].ends_with('-'), "{text}");
+    }
+
+    #[test]
+    fn the_rows_of_yielding_have_their_order() {
+        let order = |yielding: &str, out: u64| {
+            let order = json!({ "yielding": yielding, "coroutines": 48, "pairs": 1008,
+                "out_of_order": out, "overtaken": 0 });
+            order.as_object().expect("an object").clone()
+        };
+        let orders = vec![order("strict", 0), order("relaxed", 252)];
+        let of = |operation: &str| order_of(operation, &orders).expect("has an order");
+        assert_eq!(of("coroutine-switch")["out_of_order"], 252);
+        assert_eq!(of("coroutine-switch-strict")["out_of_order"], 0);
+        assert!(of("sync-getpid").is_empty());
+        assert!(order_of("coroutine-switch", &vec![]).is_err());
     }
 }

@@ -51,13 +51,11 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> 
     rows.extend(costs);
 
     let order = order(prepared, options)?;
-    println!(
-        "order across two processes with the same eight priorities, both strict, ready at once"
-    );
+    println!("order across two processes with the same eight priorities, all ready at once");
     let table = order_table(&order);
     println!("{}", table.plain());
     report += &format!(
-        "\n## Order across two processes with the same eight priorities, both strict, ready at once\n\n`out of order`: pairs of \
+        "\n## Order across two processes with the same eight priorities, all ready at once\n\n`yielding`: of both processes; `out of order`: pairs of \
          coroutines of which the less urgent began first; `overtaken`: most less urgent ones that began before one.\n\n{}",
         table.markdown()
     );
@@ -215,25 +213,40 @@ fn cost_table(rows: &Rows) -> Table {
 /// The order that the test observes, on one hart that counts instructions and on four.
 fn order(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let mut rows = Rows::new();
-    for (clock, harts) in [("instructions", 1), ("wall", 4)] {
-        let setting = Setting { clock, harts, preemption: "wake" };
-        let boot =
-            setting.boot(prepared, options, &["/bin/usertests", "order::"], Idle::Skipped)?;
-        let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
-        let found = said.lines.iter().filter(|line| line.tag == "order");
-        for line in found {
-            let mut row = Map::new();
-            row.insert("what".into(), "order".into());
-            row.insert("yielding".into(), line.text("yielding").into());
-            row.insert("clock".into(), clock.into());
-            row.insert("harts".into(), harts.into());
-            for name in ["coroutines", "pairs", "out_of_order", "overtaken"] {
-                row.insert(name.into(), line.number(name)?.into());
-            }
-            rows.push(row);
-        }
+    for machine in [COUNTED, ("wall", 4)] {
+        rows.extend(order_on(prepared, options, machine)?);
     }
     Ok(rows)
+}
+
+/// What is counted of an order.
+pub(super) const ORDER: [&str; 4] = ["coroutines", "pairs", "out_of_order", "overtaken"];
+
+/// The clock and the harts of a machine that counts.
+pub(super) const COUNTED: (&str, u32) = ("instructions", 1);
+
+/// The order of two processes with strict and with relaxed yielding, on a machine.
+pub(super) fn order_on(
+    prepared: &Prepared,
+    options: &Bench,
+    (clock, harts): (&'static str, u32),
+) -> Outcome<Rows> {
+    let setting = Setting { clock, harts, preemption: "wake" };
+    let boot = setting.boot(prepared, options, &["/bin/usertests", "order::"], Idle::Skipped)?;
+    let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
+    let found = said.lines.iter().filter(|line| line.tag == "order");
+    let rows = found.map(|line| {
+        let mut row = Map::new();
+        row.insert("what".into(), "order".into());
+        row.insert("yielding".into(), line.text("yielding").into());
+        row.insert("clock".into(), clock.into());
+        row.insert("harts".into(), harts.into());
+        for name in ORDER {
+            row.insert(name.into(), line.number(name)?.into());
+        }
+        Ok(row)
+    });
+    rows.collect()
 }
 
 fn order_table(rows: &Rows) -> Table {

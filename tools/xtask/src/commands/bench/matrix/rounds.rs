@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Row, number};
 
 /// What names a point.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "model",
     "connections",
     "matrix",
@@ -13,6 +13,7 @@ const NAMES: [&str; 11] = [
     "period_ms",
     "pause_ms",
     "vcpus",
+    "harts",
     "classes",
     "class",
     "load",

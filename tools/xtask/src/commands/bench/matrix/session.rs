@@ -33,20 +33,22 @@ pub struct Session {
     scratch: Scratch,
     model: Model,
     vcpus: u32,
+    harts: u32,
 }
 
 impl Session {
-    /// Boots a server of this model, with as many virtual CPUs as the machine has harts.
-    /// `clock_shift`: an instruction takes this power of two of nanoseconds, on one hart.
+    /// Boots a server of this model, with so many virtual CPUs. `clock_shift`: an instruction takes
+    /// this power of two of nanoseconds, on one hart.
     pub fn start(
         workspace: &Workspace,
         prepared: &Prepared,
         client: &Client,
         machine: &Machine,
         model: Model,
+        vcpus: u32,
         clock_shift: Option<u32>,
     ) -> Outcome<Self> {
-        let arguments = service::server_arguments(model, machine.smp);
+        let arguments = service::server_arguments(model, vcpus);
         let mut boot = prepared.boot(machine, &arguments, &[])?;
         if let Some(shift) = clock_shift {
             // The client is outside: the guest's clock waits for it.
@@ -57,7 +59,7 @@ impl Session {
         let (server, port) =
             Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
         let (client, scratch) = (client.clone(), workspace.scratch()?);
-        Ok(Self { server, client, port, scratch, model, vcpus: machine.smp })
+        Ok(Self { server, client, port, scratch, model, vcpus, harts: machine.smp })
     }
 
     /// Measures `point`. The first row is that of all connections; with several classes, one of
@@ -103,6 +105,7 @@ impl Session {
         for row in &mut all {
             row.insert("model".into(), self.model.name().into());
             row.insert("vcpus".into(), self.vcpus.into());
+            row.insert("harts".into(), self.harts.into());
             row.insert("classes".into(), point.classes.into());
             row.insert("seconds".into(), point.seconds.into());
         }

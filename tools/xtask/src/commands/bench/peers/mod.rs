@@ -197,7 +197,7 @@ impl Setting<'_> {
             connections,
             matrix,
             pace: Pace::Closed,
-            seconds: if self.options.quick { 1 } else { 3 },
+            seconds: self.options.seconds.unwrap_or(if self.options.quick { 1 } else { 3 }),
             warm_up_seconds: 1,
             drain_seconds: service::DRAIN_SECONDS,
         };
