@@ -11,6 +11,10 @@ use crate::file::{Fields, Status};
 pub const VERSION: u16 = 1;
 /// Maximum number of bytes that one request reads or writes.
 pub const DATA_BYTES_MAX: usize = 16 * 1024;
+/// Maximum number of bytes that a request with [`TAKES_PLACES`] reads.
+pub const PLACED_BYTES_MAX: usize = 64 * 1024;
+/// Maximum number of places in one reply.
+pub const PLACES_MAX: usize = 16;
 /// Size of a server's buffer for requests and replies that has room for any of them, if it begins
 /// at a page: whole pages.
 pub const BUFFER_BYTES: usize = 20 * 1024;
@@ -43,7 +47,9 @@ pub mod operation {
     pub const REMOVE_DIRECTORY: u16 = 11;
     /// Give the node in `first` one more name in directory `node`.
     pub const LINK: u16 = 13;
-    /// Read at most `second` bytes of `node` at position `first` -> data.
+    /// Read at most `second` bytes of `node` at position `first` -> data. With flag
+    /// [`TAKES_PLACES`](super::TAKES_PLACES) the reply may be one of
+    /// [`read_value`](super::read_value).
     pub const READ: u16 = 15;
     /// Write the data to `node` at position `first`, or at the end with flag
     /// [`AT_END`](super::AT_END) -> `value`: bytes, `place`: where they end. With flag
@@ -88,6 +94,19 @@ pub mod change {
 pub const AT_END: u32 = 1;
 /// Flag of [`operation::WRITE`]: the kernel has kept it.
 pub const WRITTEN_AT: u32 = 2;
+/// Flag of [`operation::READ`]: the kernel can read the disk of the file system itself.
+pub const TAKES_PLACES: u32 = 1;
+
+/// The `value` of a reply to [`operation::READ`]; 0: the data are all that was asked for, or the
+/// file ends behind them.
+pub mod read_value {
+    /// The data are places on the disk: pairs of a position and a number of bytes, in the order of
+    /// the file. Together they are all that was asked for, or the file ends behind them.
+    pub const PLACES: u64 = 1;
+    /// The data are the beginning of what was asked for, and the file does not end there.
+    pub const MORE: u64 = 2;
+}
+
 /// Flag of [`operation::RENAME`].
 pub const NO_REPLACE: u32 = 1;
 

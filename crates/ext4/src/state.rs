@@ -208,6 +208,19 @@ impl State {
         self.committed.len() >= self.limits.committed
     }
 
+    /// Whether one of `count` blocks of files from `first` on is not in its place on the disk as it
+    /// was written last, or is about to be written there.
+    pub fn is_in_memory_only(&self, first: u64, count: u64) -> bool {
+        let blocks = first..first + count;
+        let flight = &self.in_flight;
+        self.data.range(blocks.clone()).next().is_some()
+            || flight.data.range(blocks.clone()).next().is_some()
+            // A block that was metadata before.
+            || self.metadata.range(blocks.clone()).next().is_some()
+            || flight.metadata.range(blocks.clone()).next().is_some()
+            || self.committed.range(blocks).next().is_some()
+    }
+
     /// Whether a commit would make freed blocks available.
     pub fn has_freed(&self) -> bool {
         !self.freed.is_empty() || !self.in_flight.freed.is_empty()

@@ -462,3 +462,73 @@ fn futures_can_be_sent() {
     assert!(read_all(&file_system).is_ok());
     sent(file_system.close());
 }
+
+/// What [`Ext4::places`] says is what a read returns, as soon as it says so.
+#[test]
+fn places_have_what_a_read_returns() {
+    const LENGTH: usize = 300_001;
+    for (kind, size, options) in IMAGES {
+        let device = Device::new(image::make(size, options));
+        let file_system = open(&device);
+        let block = file_system.block_size();
+        let file = create(&file_system, "file").unwrap();
+        let mut data: Vec<u8> = (0..LENGTH).map(|at| (at % 253) as u8).collect();
+        assert_eq!(run(file_system.write(file, 0, &data, NOW)), Ok(LENGTH));
+        let places =
+            |at: usize, length, most| run(file_system.places(file, at as u64, length, most));
+        assert_eq!(places(0, LENGTH, 100), Ok(None), "{kind}: before it is written");
+        run(file_system.sync()).unwrap();
+        let check = |data: &[u8], at: usize, length: usize| {
+            let places = places(at, length, 100).unwrap().expect("places");
+            let bytes = device.bytes();
+            let parts = places.iter().map(|&(at, count)| &bytes[at as usize..][..count as usize]);
+            let end = data.len().min(at + length);
+            assert!(parts.collect::<Vec<_>>().concat() == data[at..end], "{kind}: at {at}");
+        };
+        check(&data, 0, LENGTH);
+        check(&data, 16 * block, 8 * block);
+        check(&data, 16 * block, 10 * LENGTH);
+        assert_eq!(places(LENGTH + block, block, 100), Ok(None), "{kind}: behind the end");
+        // A block that was written again, in the middle of others.
+        data[20 * block..21 * block].fill(7);
+        let new = vec![7; block];
+        assert_eq!(run(file_system.write(file, 20 * block as u64, &new, NOW)), Ok(block));
+        assert_eq!(places(16 * block, 8 * block, 100), Ok(None), "{kind}: written again");
+        check(&data, 0, 20 * block);
+        check(&data, 21 * block, block);
+        run(file_system.sync()).unwrap();
+        check(&data, 0, LENGTH);
+        // Holes have no place, and neither have more parts than are allowed.
+        let sparse = create(&file_system, "sparse").unwrap();
+        let at = 8 * block as u64;
+        assert_eq!(run(file_system.write(sparse, at, &new, NOW)), Ok(block));
+        run(file_system.sync()).unwrap();
+        assert_eq!(run(file_system.places(sparse, 0, 9 * block, 100)), Ok(None), "{kind}: a hole");
+        assert!(run(file_system.places(sparse, at, block, 1)).unwrap().is_some(), "{kind}");
+        assert_eq!(run(file_system.places(sparse, at, block, 0)), Ok(None), "{kind}: no room");
+        assert_eq!(run(file_system.places(ROOT, 0, block, 1)), Err(Error::IsDirectory));
+        close(file_system, &device, kind);
+    }
+}
+
+/// While a commit writes data to their place, a read of that place could find what was there
+/// before.
+#[test]
+fn data_that_are_being_written_have_no_place() {
+    let (kind, size, options) = IMAGES[0];
+    let device = Device::new(image::make(size, options));
+    let file_system = open(&device);
+    let file = create(&file_system, "file").unwrap();
+    let data = vec![1; 4 * file_system.block_size()];
+    run(file_system.write(file, 0, &data, NOW)).unwrap();
+    run(file_system.sync()).unwrap();
+    assert!(run(file_system.places(file, 0, data.len(), 1)).unwrap().is_some(), "{kind}");
+    run(file_system.write(file, 0, &data, NOW)).unwrap();
+    // The commit has begun, and its future is dropped: what it had in flight stays so.
+    device.0.lock().unwrap().slow = Some(Random::new(1));
+    assert!(!common::poll_once(file_system.sync()), "{kind}: the commit has ended");
+    assert_eq!(run(file_system.places(file, 0, data.len(), 1)), Ok(None), "{kind}");
+    run(file_system.sync()).unwrap();
+    assert!(run(file_system.places(file, 0, data.len(), 1)).unwrap().is_some(), "{kind}");
+    close(file_system, &device, kind);
+}

@@ -28,7 +28,7 @@ use cops_algorithms::path::Walk;
 use cops_fallible::{List, Text};
 
 use super::map::{MapCall, SyncMemory};
-use crate::fs::{self, Ask, Change, File, Keep, New, NodeRef};
+use crate::fs::{self, Ask, Change, File, New, NodeRef, Terms};
 use crate::mm::PinnedBuffer;
 use crate::process::Process;
 use crate::sched::Waiter;
@@ -82,8 +82,8 @@ pub enum Then {
     /// The same as `Synchronise` for all file systems with numbers above this one; of the first of
     /// them, for mapped files with numbers above `file`.
     SynchroniseAll { after: u64, file: u64 },
-    /// Put the file system of a server there, with this root; pages of its files may be kept.
-    Mount { server: Arc<File>, root: u64, keep: Keep },
+    /// Put the file system of a server there, with this root, on these terms.
+    Mount { server: Arc<File>, root: u64, terms: Terms },
     /// Remove the file system that was put there.
     Unmount,
 }

@@ -1,9 +1,9 @@
 //! The disk: which requests the device has, which calls wait for them, and the service that returns
 //! results.
 //!
-//! A call's part is its [`DiskTransfer`]. The device has at most
-//! [`REQUESTS_MAX`] requests; calls beyond these wait in
-//! the order of their priorities. A request in the device has a *slot*:
+//! A call's part is its [`DiskTransfer`]. The device has at most [`REQUESTS_MAX`] requests; those
+//! beyond these wait in the order of their priorities. Calls have [`CALLS_MAX`] of them; the others
+//! are for coroutines of the kernel ([`direct`]). A request in the device has a *slot*:
 //!
 //! ```text
 //!          begin             start                   finished
@@ -18,6 +18,7 @@
 //! and wakes calls after it has unlocked.
 #![forbid(unsafe_code)]
 
+pub mod direct;
 mod transfer;
 
 pub use transfer::{DiskTransfer, Work};
@@ -29,7 +30,7 @@ use spin::Once;
 
 use crate::drivers::interrupt::Line;
 use crate::drivers::virtio_block::{
-    Command, Failed, Found, Memory, REQUESTS_MAX, SECTOR_BYTES, VirtioBlock,
+    CALLS_MAX, Command, Failed, Found, Memory, REQUESTS_MAX, SECTOR_BYTES, VirtioBlock,
 };
 use crate::log;
 use crate::sched::{self, WaitQueue};
@@ -65,6 +66,22 @@ enum Slot {
     /// The same, but the call has gone.
     Abandoned,
     Done(Memory, Result<(), Failed>),
+}
+
+/// What a slot is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Calls of programs: the first slots.
+    Call,
+    /// Coroutines of the kernel: the other slots.
+    Direct,
+}
+
+impl Kind {
+    /// What the slot with this number is for.
+    fn of(slot: usize) -> Self {
+        if slot < CALLS_MAX { Kind::Call } else { Kind::Direct }
+    }
 }
 
 /// The disk.
@@ -137,7 +154,7 @@ impl Disk {
             _ => {
                 *slot = Slot::Free(memory);
                 drop(state);
-                self.waiting.wake_one();
+                self.has_freed(number);
                 None
             }
         };
@@ -147,10 +164,19 @@ impl Disk {
         true
     }
 
+    /// Slot `number` is free: the most urgent call that waits for one may have it.
+    fn has_freed(&self, number: usize) {
+        if Kind::of(number) == Kind::Call {
+            self.waiting.wake_one();
+        }
+    }
+
     /// Reserves a free slot; `None` if there is none.
-    fn reserve(&self) -> Option<(usize, Memory)> {
+    fn reserve(&self, kind: Kind) -> Option<(usize, Memory)> {
         let mut state = self.state.lock();
-        let free = state.slots.iter().position(|slot| matches!(slot, Slot::Free(_)))?;
+        let mut slots = state.slots.iter().enumerate();
+        let free = slots
+            .position(|(number, slot)| Kind::of(number) == kind && matches!(slot, Slot::Free(_)))?;
         match core::mem::replace(&mut state.slots[free], Slot::Reserved) {
             Slot::Free(memory) => Some((free, memory)),
             _ => None,
@@ -200,7 +226,7 @@ impl Disk {
     /// Frees a reserved slot, for the most urgent call that waits for one.
     fn release(&self, slot: usize, memory: Memory) {
         self.state.lock().slots[slot] = Slot::Free(memory);
-        self.waiting.wake_one();
+        self.has_freed(slot);
     }
 
     /// The call of the request in `slot` does not wait for it any more.

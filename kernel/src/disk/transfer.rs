@@ -3,7 +3,7 @@
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 
-use super::{Disk, disk};
+use super::{Disk, Kind, disk};
 use crate::drivers::virtio_block::{Command, SECTOR_BYTES, TRANSFER_BYTES_MAX};
 use crate::mm::PinnedBuffer;
 use crate::sched::Waiter;
@@ -85,7 +85,7 @@ impl DiskTransfer {
         if !needs_device {
             return Some(Ok(0));
         }
-        let (slot, mut memory) = self.disk.reserve()?;
+        let (slot, mut memory) = self.disk.reserve(Kind::Call)?;
         let sector = |position: u64| position / SECTOR_BYTES as u64;
         let bytes = self.bytes;
         let command = match &self.work {

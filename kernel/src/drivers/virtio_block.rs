@@ -17,12 +17,18 @@ use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::mmio::MmioTransport;
 use virtio_drivers::transport::{DeviceType, Transport};
 
-/// Requests that the device can have at a time.
-pub const REQUESTS_MAX: usize = 32;
+/// Requests of calls that the device can have at a time.
+pub const CALLS_MAX: usize = 32;
+/// The same of the kernel's own coroutines.
+pub const DIRECT_MAX: usize = 10;
+/// Requests that the device can have at a time: the first [`CALLS_MAX`] slots are for calls.
+pub const REQUESTS_MAX: usize = CALLS_MAX + DIRECT_MAX;
 /// Unit of positions and lengths.
 pub const SECTOR_BYTES: usize = 512;
-/// Maximum number of bytes that a request transfers.
+/// Maximum number of bytes that a request of a call transfers.
 pub const TRANSFER_BYTES_MAX: usize = 20 * 1024;
+/// The same of a coroutine of the kernel.
+pub const DIRECT_BYTES_MAX: usize = 64 * 1024;
 
 /// Descriptors: three for each request (header, data, status), rounded up to a power of two.
 const QUEUE_SIZE: usize = 128;
@@ -76,9 +82,14 @@ pub struct Failed;
 pub struct Memory(&'static mut [u8]);
 
 impl Memory {
-    /// The data: [`TRANSFER_BYTES_MAX`] bytes.
+    /// The data: [`TRANSFER_BYTES_MAX`] bytes, or [`DIRECT_BYTES_MAX`].
     pub fn data(&mut self) -> &mut [u8] {
         &mut self.0[DATA_START..]
+    }
+
+    /// Whether it has room for so many bytes of data.
+    fn has_room(&self, bytes: usize) -> bool {
+        bytes <= self.0.len() - DATA_START
     }
 
     /// The header, the data of `length` bytes, and the status.
@@ -169,7 +180,7 @@ impl VirtioBlock {
             Command::Write { sector, bytes } => (WRITE, sector, bytes),
             Command::Flush => (FLUSH, 0, 0),
         };
-        if bytes > TRANSFER_BYTES_MAX || !matches!(self.given.get(slot), Some(None)) {
+        if !memory.has_room(bytes) || !matches!(self.given.get(slot), Some(None)) {
             return Err(memory);
         }
         let (header, data, status) = memory.parts(bytes);
@@ -233,12 +244,14 @@ impl VirtioBlock {
 
 /// Memory for all requests; `None` if there is not enough.
 fn request_memory() -> Option<List<Memory>> {
-    let buffers = Buffers::allocate(REQUESTS_MAX, DATA_START + TRANSFER_BYTES_MAX)?;
     let mut memory = List::try_with_capacity(REQUESTS_MAX).ok()?;
-    for index in 0..REQUESTS_MAX {
-        // SAFETY: each buffer is taken once, and the owner of the block does not outlive this
-        // function; the block itself is never freed.
-        memory.try_push(Memory(unsafe { buffers.get(index) })).ok()?;
+    for (count, bytes) in [(CALLS_MAX, TRANSFER_BYTES_MAX), (DIRECT_MAX, DIRECT_BYTES_MAX)] {
+        let buffers = Buffers::allocate(count, DATA_START + bytes)?;
+        for index in 0..count {
+            // SAFETY: each buffer is taken once, and the owner of the block does not outlive this
+            // function; the block itself is never freed.
+            memory.try_push(Memory(unsafe { buffers.get(index) })).ok()?;
+        }
     }
     Some(memory)
 }

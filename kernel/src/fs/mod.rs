@@ -35,7 +35,7 @@ pub use node::{Attempt, Change, Device, New, NodeRef, is_directory};
 pub use pair::pair;
 pub use pipe::{ATOMIC_BYTES as PIPE_ATOMIC_BYTES, pipe};
 pub use proc::{Bytes, Destination, Facts, Found, Subject, path_of, set_facts};
-pub use served::{Answer, Ask, Keep, Mapping, ServedNode, ServedTransfer, SharedAsk};
+pub use served::{Answer, Ask, Keep, Mapping, ServedNode, ServedTransfer, SharedAsk, Terms};
 pub use shared_memory::SharedMemory;
 pub use table::{Descriptor, FileTable, TIMER_BYTES};
 pub use terminal::{ConsoleRead, TERMINAL};

@@ -11,7 +11,7 @@ use super::file::{File, Object};
 use super::memory;
 use super::node::{Attempt, NodeRef, is_directory};
 use super::proc;
-use super::served::{Ask, Keep, ServedNode};
+use super::served::{Ask, ServedNode, Terms};
 use crate::mm::quota::Family;
 
 /// Maximum number of file systems besides the root.
@@ -127,13 +127,13 @@ pub fn covered_by(node: &NodeRef) -> Option<NodeRef> {
 }
 
 /// Puts the file system of the server `file`, of which the root is node `number`, at directory
-/// `at`. `keep`: what the kernel may keep of its files.
+/// `at`, on these terms.
 ///
 /// # Errors
 /// `ENOTDIR`; `EBUSY` for the root of a file system of which the server is not gone, or if the
 /// server's file system is mounted; `EINVAL` if `file` is not a server, or `at` is in a file system
 /// that a process serves; `ENOSPC` if there are too many; `EIO`, `ENOMEM`.
-pub fn mount_served(at: &NodeRef, file: &File, number: u64, keep: Keep) -> Result<(), Errno> {
+pub fn mount_served(at: &NodeRef, file: &File, number: u64, terms: Terms) -> Result<(), Errno> {
     let Object::FileServer(server) = &file.object else { return Err(Errno::EINVAL) };
     if !is_directory(at) {
         return Err(Errno::ENOTDIR);
@@ -157,7 +157,7 @@ pub fn mount_served(at: &NodeRef, file: &File, number: u64, keep: Keep) -> Resul
         }
         others.try_reserve(1)?;
     }
-    let mount = Mount::new(covered, ServedNode::root(server.connection(), number, keep)?);
+    let mount = Mount::new(covered, ServedNode::root(server.connection(), number, terms)?);
     match same.and_then(|index| others.get_mut(index)) {
         Some(place) => before = Some(core::mem::replace(place, mount)),
         // There is room.

@@ -11,7 +11,7 @@ use cops_fallible::{List, Text, try_box};
 
 use super::arguments::{Arguments, Directory};
 use crate::call::{Operation, PathCall, Second, Then, store_status};
-use crate::fs::{self, Ask, Change, Descriptor, File, Keep, NodeRef, Object};
+use crate::fs::{self, Ask, Change, Descriptor, File, Keep, NodeRef, Object, Terms};
 use crate::mm::{self, Access, PinnedBuffer, UserRange};
 use crate::process::Process;
 use crate::sched::timer;
@@ -174,21 +174,22 @@ impl Paths<'_> {
     }
 }
 
-/// The descriptor and the number of the root in `fd=N`, with `root=NODE` or without, and whether
-/// what there is of `keep=pages` and `keep=writes`.
-fn served_by(options: &str) -> Option<(Descriptor, u64, Keep)> {
+/// What the options of `mount` say: `fd=N`, with `root=NODE` or without, what there is of
+/// `keep=pages` and `keep=writes`, and the descriptor of `disk=N`.
+fn served_by(options: &str) -> Option<(Descriptor, u64, Keep, Option<Descriptor>)> {
     const ROOT: u64 = 1;
-    let (mut descriptor, mut root, mut keep) = (None, ROOT, Keep::Nothing);
+    let (mut descriptor, mut root, mut keep, mut disk) = (None, ROOT, Keep::Nothing, None);
     for option in options.split(',') {
         match option.split_once('=')? {
             ("fd", number) => descriptor = Some(Descriptor(number.parse().ok()?)),
+            ("disk", number) => disk = Some(Descriptor(number.parse().ok()?)),
             ("root", number) => root = number.parse().ok().filter(|&root| root != 0)?,
             ("keep", "pages") => keep = Keep::Pages,
             ("keep", "writes") => keep = Keep::Writes,
             _ => return None,
         }
     }
-    Some((descriptor?, root, keep))
+    Some((descriptor?, root, keep, disk))
 }
 
 fn start(call: PathCall) -> Result<Started, Errno> {
@@ -357,12 +358,23 @@ pub fn dispatch(
                 return Err(Errno::ENODEV);
             }
             args.flags(3, 0)?;
-            let (server, root, keep) = served_by(&args.path(4)?).ok_or(Errno::EINVAL)?;
+            let (server, root, keep, disk) = served_by(&args.path(4)?).ok_or(Errno::EINVAL)?;
             let server = process.files.lock().get(server)?;
             if !matches!(server.object, Object::FileServer(_)) {
                 return Err(Errno::EINVAL);
             }
-            paths.in_working(1, Then::Mount { server, root, keep })?
+            let has_disk = disk.is_some();
+            if let Some(disk) = disk {
+                let disk = process.files.lock().get(disk)?;
+                if !matches!(disk.object, Object::Disk { .. }) || keep == Keep::Nothing {
+                    return Err(Errno::EINVAL);
+                }
+                // The server could read it all the same.
+                if !disk.is_readable() {
+                    return Err(Errno::EBADF);
+                }
+            }
+            paths.in_working(1, Then::Mount { server, root, terms: Terms { keep, has_disk } })?
         }
         number::UMOUNT2 => {
             args.flags(1, 0)?;

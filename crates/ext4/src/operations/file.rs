@@ -205,6 +205,57 @@ impl<D: BlockDevice> Ext4<D> {
         read_into(&view, &inode, position, buffer).await
     }
 
+    /// Where on the disk the `length` bytes from `position` on are, or fewer at the end of the
+    /// file: at most `most` pairs of a position and a number of bytes, in the order of the file.
+    /// `None` if one of these bytes is in memory only, or in a hole, or if there would be more
+    /// pairs, or none.
+    ///
+    /// The blocks stay those of this file, with these bytes or what is written there later, until
+    /// [`truncate`](Ext4::truncate) is called, or the inode is deleted.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Ext4::read).
+    pub async fn places(
+        &self,
+        inode: u32,
+        position: u64,
+        length: usize,
+        most: usize,
+    ) -> Result<Option<Vec<(u64, u64)>>> {
+        let view = self.core.view().await;
+        let inode = Inode::load(&view, inode).await?;
+        must_be_file(&inode)?;
+        let size = self.core.layout.block_size as u64;
+        let end = position.saturating_add(length as u64).min(inode.size());
+        let mut places: Vec<(u64, u64)> = Vec::new();
+        let mut at = position;
+        while at < end {
+            let mapping = extent::map(&view, &inode, block_of(at, size as usize)?).await?;
+            let (Some(first), false) = (mapping.physical, mapping.unwritten) else {
+                return Ok(None);
+            };
+            let inside = at % size;
+            let bytes = (u64::from(mapping.length) * size - inside).min(end - at);
+            let blocks = (inside + bytes).div_ceil(size);
+            if !self.core.layout.is_for_files(first, blocks) {
+                return Err(Error::Corrupt("block of a file"));
+            }
+            if self.core.state.lock().await.is_in_memory_only(first, blocks) {
+                return Ok(None);
+            }
+            let place = first * size + inside;
+            let is_full = places.len() == most;
+            match places.last_mut() {
+                Some((start, count)) if *start + *count == place => *count += bytes,
+                _ if is_full => return Ok(None),
+                _ => places.push((place, bytes)),
+            }
+            at += bytes;
+        }
+        Ok(Some(places).filter(|places| !places.is_empty()))
+    }
+
     /// Reads `length` bytes from `position` on into the cache, as far as the file has them and they
     /// are not there, in steps between which changes can be published. Which bytes are worth it is
     /// what [`ReadAhead`](crate::ReadAhead) knows.

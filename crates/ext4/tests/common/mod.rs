@@ -24,6 +24,11 @@ pub fn run<T>(future: impl Future<Output = T>) -> T {
     panic!("the future does not end");
 }
 
+/// Polls a future once, and drops it if it is not finished. Returns whether it is.
+pub fn poll_once<T>(future: impl Future<Output = T>) -> bool {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
 pub const fn at(seconds: i64) -> Time {
     Time { seconds, nanoseconds: 0 }
 }

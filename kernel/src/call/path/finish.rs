@@ -140,8 +140,8 @@ impl PathCall {
                 return Ok(is_done.then_some(Step::Done(0)));
             }
             Then::SynchroniseAll { .. } => return self.synchronise_next(&node),
-            Then::Mount { server, root, keep } => {
-                fs::mount_served(&node, server, *root, *keep)?;
+            Then::Mount { server, root, terms } => {
+                fs::mount_served(&node, server, *root, *terms)?;
             }
             Then::Unmount => fs::unmount(&node)?,
             Then::List { file, into } => {

@@ -51,6 +51,12 @@ impl Ahead {
         self.flights.lock().iter().flatten().any(|flight| flight.brings(page))
     }
 
+    /// The page behind those of the request for this page of a node, if one is under way.
+    pub fn end_of(&self, page: (u64, u64)) -> Option<u64> {
+        let flights = self.flights.lock();
+        flights.iter().flatten().find(|flight| flight.brings(page)).map(|flight| flight.end)
+    }
+
     /// The call of `waiter` waits for this page of a node, which is as urgent as the call from now
     /// on.
     pub fn insert_waiter(&self, connection: &Connection, page: (u64, u64), waiter: Waiter) {

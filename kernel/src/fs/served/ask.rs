@@ -24,7 +24,7 @@ use super::connection::Connection;
 use super::mapped::MappedFile;
 use super::node::ServedNode;
 use super::pages::copy;
-use super::request::{Answered, Draft, Request};
+use super::request::{Answered, Draft, MADE_AGAIN, Request};
 use crate::fs::node::{Attempt, NodeRef};
 use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::Family;
@@ -108,7 +108,7 @@ impl Answer {
 
     /// Whether the reply has less data than were asked for.
     pub fn is_short(&self) -> bool {
-        (self.bytes as u64) < self.request.asked()
+        (self.bytes as u64) < self.request.asked() && !self.request.is_partial(&self.reply)
     }
 
     /// A frame with data of the reply, if there was room for them in frames of the kernel's.
@@ -263,7 +263,10 @@ impl Ask {
         }
         if self.is_pending() {
             self.take_reply();
-            return self.answers.get(index).cloned();
+            if self.is_pending() || self.answers.len() > index {
+                return self.answers.get(index).cloned();
+            }
+            // It is made again.
         }
         let payer = self.payer?;
         let room = self.answers.try_reserve(1).map_err(Errno::from);
@@ -281,6 +284,12 @@ impl Ask {
     pub fn take_reply(&mut self) -> bool {
         let Some(pending) = &self.pending else { return true };
         let Some(answered) = pending.request.take_answer() else { return false };
+        if let Err(MADE_AGAIN) = answered {
+            if let Some(Pending { connection, .. }) = self.pending.take() {
+                connection.has_left();
+            }
+            return true;
+        }
         let answer = self.receive(answered).unwrap_or(Err(Errno::EIO));
         // There is room since the request was prepared.
         let _ = self.answers.push_within_capacity(answer);

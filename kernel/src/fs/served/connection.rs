@@ -1,27 +1,30 @@
 //! A connection: the requests of the callers of one served file system, and its server's side.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 
 use cops_abi::errno::CallResult;
-use cops_abi::served::{BUFFER_BYTES_MIN, FORGET_MAX, Reply, Request as Header, operation};
+use cops_abi::served::{
+    BUFFER_BYTES_MIN, FORGET_MAX, Reply, Request as Header, operation, read_value,
+};
 use cops_abi::{CoroutineId, Errno, Priority};
 use cops_algorithms::requests::{Requests, Room, Ticket};
 use cops_fallible::try_arc;
 use cops_lock::Mutex;
 use spin::Once;
 
-use super::Keep;
 use super::ahead::Ahead;
 use super::closed;
 use super::forget::{Forget, Forgotten, sweep};
 use super::mapped::{MappedFiles, WriteBack};
 use super::pages::Pages;
+use super::places;
 use super::request::Request;
+use super::{Keep, Terms};
 use crate::fs::memory::next_number;
 use crate::mm::PinnedBuffer;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
-use crate::sched::{WaitQueue, Waiter};
+use crate::sched::{self, WaitQueue, Waiter};
 
 /// Memory that is charged for a connection.
 const CONNECTION_BYTES: u64 = size_of::<Connection>() as u64 + 64;
@@ -40,6 +43,12 @@ pub struct Connection {
     is_closed: AtomicBool,
     /// Pages of files, if the file system was mounted so.
     pages: Once<Pages>,
+    /// Whether replies may name places on the disk.
+    has_disk: AtomicBool,
+    /// Requests to change a length that the server may see, and the number of those that it has
+    /// answered.
+    resizing: AtomicUsize,
+    resized: AtomicU64,
     /// Requests for pages that a reader will need.
     pub(super) ahead: Ahead,
     /// Files that are mapped, of those of which pages are kept.
@@ -95,10 +104,14 @@ impl Connection {
         let number = self.last_request.fetch_add(1, Relaxed) + 1;
         let ticket = Ticket::new(priority, number);
         request.sends(ticket, coroutine);
+        if request.resizes() {
+            self.resizing.fetch_add(1, SeqCst);
+        }
         let inserted = self.state.lock().requests.insert(room, ticket, request.clone());
         match inserted {
             Ok(()) => self.readers.wake_one(),
             Err(request) => {
+                self.will_not_resize(&request);
                 request.refuse();
                 return false;
             }
@@ -106,8 +119,31 @@ impl Connection {
         true
     }
 
+    /// The server will not see `request`, or has answered it.
+    fn will_not_resize(&self, request: &Request) {
+        if request.resizes() {
+            self.resizing.fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// How many changes of lengths the server has answered; `None` while it may be making one.
+    pub(super) fn resizes(&self) -> Option<u64> {
+        let resized = self.resized.load(SeqCst);
+        let is_resizing = self.resizing.load(SeqCst) > 0;
+        // What has begun and ended between the two loads shows here.
+        (!is_resizing && self.resized.load(SeqCst) == resized).then_some(resized)
+    }
+
+    /// Whether replies may name places on the disk.
+    pub(super) fn has_disk(&self) -> bool {
+        self.has_disk.load(Relaxed)
+    }
+
     /// The call of `request` has another priority.
     pub fn set_priority(&self, request: &Request, priority: Priority) {
+        if let Some(reader) = request.reader() {
+            sched::set_priority(reader, priority);
+        }
         if let Some(ticket) = request.ticket().filter(|ticket| ticket.priority() != priority) {
             let ticket = self.state.lock().requests.set_priority(ticket, priority);
             request.set_ticket(ticket);
@@ -132,6 +168,9 @@ impl Connection {
             if stays { state.requests.abandon(ticket) } else { state.requests.remove(ticket) };
         // What is dropped is dropped without the lock.
         drop(state);
+        if removed.is_some() {
+            self.will_not_resize(request);
+        }
         removed.is_some()
     }
 
@@ -192,7 +231,7 @@ impl Connection {
     ///
     /// # Errors
     /// `EBUSY` if it has been mounted before, `EIO` if the server is gone, `ENOMEM`.
-    pub fn begin(self: &Arc<Self>, keep: Keep) -> Result<(), Errno> {
+    pub fn begin(self: &Arc<Self>, Terms { keep, has_disk }: Terms) -> Result<(), Errno> {
         let pages = match keep {
             Keep::Nothing => None,
             Keep::Pages | Keep::Writes => Some(Pages::new(self.charge.family())?),
@@ -213,6 +252,7 @@ impl Connection {
                 return Err(error);
             }
             self.pages.call_once(|| pages);
+            self.has_disk.store(has_disk, Relaxed);
         }
         if keep == Keep::Writes {
             self.mapped.keep_writes();
@@ -272,12 +312,14 @@ impl Connection {
                 return state.is_over().then_some(Ok(0));
             };
             drop(state);
-            if let Some(count) = request.send(buffer) {
+            if let Some(count) = request.send(buffer, self.resizes()) {
                 return Some(Ok(count));
             }
             // Its call is leaving.
             let removed = self.state.lock().requests.answered(number);
-            drop(removed);
+            if let Some(request) = removed {
+                self.will_not_resize(&request);
+            }
         }
     }
 
@@ -305,7 +347,7 @@ impl Connection {
     }
 
     /// Takes a reply of the server.
-    fn answer(&self, buffer: &PinnedBuffer) -> CallResult {
+    fn answer(self: &Arc<Self>, buffer: &PinnedBuffer) -> CallResult {
         let mut bytes = [0; Reply::BYTES];
         if buffer.len() < bytes.len() {
             return Err(Errno::EINVAL);
@@ -314,7 +356,17 @@ impl Connection {
         let reply = Reply::from_bytes(&bytes).ok_or(Errno::EINVAL)?;
         let request = self.state.lock().requests.answered(reply.id);
         let request = request.ok_or(Errno::ENOENT)?;
+        if reply.error == 0
+            && reply.value == read_value::PLACES
+            && let Some(resizes) = request.resizes_before()
+        {
+            return places::begin(self, (&request, resizes), &reply, buffer);
+        }
         let answered = request.answer(&reply, buffer);
+        if request.resizes() {
+            self.resized.fetch_add(1, SeqCst);
+            self.will_not_resize(&request);
+        }
         if let Some(pages) = self.pages.get() {
             // Before the call is woken, and also if it does not wait any longer.
             let bytes = buffer.len() - Reply::BYTES;
@@ -337,6 +389,24 @@ impl Connection {
             cops_executor::wake_up(coroutine);
         }
         told
+    }
+
+    /// `request` has been answered with places, and its data have been read, or not.
+    pub(super) fn ends_placed(
+        &self,
+        request: &Request,
+        reply: &Reply,
+        result: Result<usize, Errno>,
+    ) {
+        if let Some(pages) = self.pages.get() {
+            // Before the call is woken, and also if it does not wait any longer.
+            pages.answered(request, reply, result.ok());
+        }
+        let coroutine = request.end(reply, result);
+        self.ahead.ends(request);
+        if let Some(coroutine) = coroutine {
+            cops_executor::wake_up(coroutine);
+        }
     }
 
     /// The server is gone.
@@ -375,6 +445,9 @@ impl FileServer {
             last_request: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             pages: Once::new(),
+            has_disk: AtomicBool::new(false),
+            resizing: AtomicUsize::new(0),
+            resized: AtomicU64::new(0),
             ahead: Ahead::new(),
             mapped: MappedFiles::new(),
             next_closed: Mutex::new(None),

@@ -337,7 +337,7 @@ impl ServedTransfer {
         if let (Some(page), Some(node)) = (page, served.node.served()) {
             self.stop_queueing(waiter.number, false);
             self.is_in_queue_for_page = true;
-            node.wait_for_page(page, waiter);
+            node.wait_for_page(page, self.ask.payer(), waiter);
         } else if self.ask.must_wait() {
             self.stop_queueing(waiter.number, false);
             let pages = self.ask.unsent_pages();

@@ -14,7 +14,8 @@
 //! - `ask` is the client's side: the part of a call that waits for requests.
 //! - `node` is what a path names in such a file system; `file` is an open one.
 //! - `pages` keeps pages of files, so that reads of them are no requests; `ahead` asks for those
-//!   that a reader will need next.
+//!   that a reader will need next; `places` reads them from the disk, where the server says that
+//!   they are.
 //! - `mapped` has the pages of files that are mapped or written, and writes them back.
 //! - `forget` is the memory for the message that a node is not used any more.
 //! - `closed` frees what the connections of servers that are gone have kept.
@@ -33,6 +34,7 @@ mod forget;
 mod mapped;
 mod node;
 mod pages;
+mod places;
 mod request;
 
 pub use ask::{Answer, Ask, SharedAsk};
@@ -50,6 +52,15 @@ pub enum Keep {
     Pages,
     /// Pages, and what is written to them (decision 52).
     Writes,
+}
+
+/// On what terms a file system is mounted.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// What the kernel may keep.
+    pub keep: Keep,
+    /// Whether replies may name places on the disk (decision 64).
+    pub has_disk: bool,
 }
 
 /// Frees some of what is left of servers that are gone. Returns whether there is more.

@@ -23,7 +23,7 @@ use cops_abi::syscall::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use cops_algorithms::dirent;
 use cops_fallible::{List, Text, try_arc};
 
-use super::Keep;
+use super::Terms;
 use super::ask::{Answer, Ask};
 use super::connection::Connection;
 use super::forget::Forget;
@@ -51,8 +51,8 @@ impl ServedNode {
     ///
     /// # Errors
     /// `EBUSY` if it has been mounted before, `EIO` if its server is gone, `ENOMEM`.
-    pub fn root(connection: &Arc<Connection>, number: u64, keep: Keep) -> Result<NodeRef, Errno> {
-        connection.begin(keep)?;
+    pub fn root(connection: &Arc<Connection>, number: u64, terms: Terms) -> Result<NodeRef, Errno> {
+        connection.begin(terms)?;
         let kind = mode::DIRECTORY;
         Ok(try_arc(Self { connection: connection.clone(), number, kind, forget: None })?)
     }

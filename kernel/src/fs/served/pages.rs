@@ -149,7 +149,9 @@ impl Pages {
     pub fn answered(&self, request: &Request, reply: &Reply, bytes: Option<usize>) {
         match (&request.effect, bytes) {
             (Effect::None, _) | (Effect::Fills(..), None) => {}
-            (&Effect::Fills(fill, first), Some(bytes)) => self.keep(request, fill, first, bytes),
+            (&Effect::Fills(fill, first), Some(bytes)) => {
+                self.keep(request, (fill, first), bytes, request.is_partial(reply));
+            }
             // At most the bytes of one request.
             (Effect::Writes(bytes) | Effect::WritesBack(bytes), _) => {
                 self.0.lock().table.has_changed(request.node(), bytes.clone(), drop);
@@ -159,8 +161,9 @@ impl Pages {
         }
     }
 
-    /// Keeps the pages of the reply to a fill, from page `first` on.
-    fn keep(&self, request: &Request, fill: Fill, first: u64, bytes: usize) {
+    /// Keeps the pages of the reply to a fill, from page `first` on. `is_partial`: the file does
+    /// not end behind them.
+    fn keep(&self, request: &Request, (fill, first): (Fill, u64), bytes: usize, is_partial: bool) {
         let is_admitted = mm::admit().is_ok();
         for (index, at) in (0..bytes).step_by(PAGE_BYTES).enumerate() {
             // None, if the call has left with its frames.
@@ -174,6 +177,9 @@ impl Pages {
             let before = kept.table.keep(fill, number, frame, (bytes - at).min(PAGE_BYTES));
             drop(kept);
             drop(before);
+        }
+        if is_partial {
+            return;
         }
         let length = first * PAGE_BYTES as u64 + bytes as u64;
         if bytes == 0 {

@@ -7,7 +7,9 @@ use core::ops::Range;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::served::{self, DATA_BYTES_MAX, Reply, Request as Header, change, operation};
+use cops_abi::served::{
+    self, DATA_BYTES_MAX, PLACED_BYTES_MAX, Reply, Request as Header, change, operation, read_value,
+};
 use cops_algorithms::page_cache::{Fill, PAGE_BYTES};
 use cops_algorithms::requests::{Room, Ticket};
 use cops_executor::CoroutineId;
@@ -20,6 +22,12 @@ use crate::mm::{self, Frame, PinnedBuffer, frames::FRAME_BYTES};
 
 /// Memory that is charged for a request, besides its names.
 const REQUEST_BYTES: u64 = (size_of::<Request>() + Room::<Arc<Request>>::BYTES + 64) as u64;
+
+/// The same, for the coroutine that reads its data from the disk.
+const READER_BYTES: u64 = 1024;
+
+/// The answer to a request that is to be made again. No server can reply with it.
+pub const MADE_AGAIN: Errno = Errno::EAGAIN;
 
 /// What is asked of a server.
 pub struct Draft<'a> {
@@ -113,7 +121,7 @@ pub enum Data {
     /// There is room for so many bytes of the reply.
     Into(List<PinnedBuffer>, usize),
     /// There is room for so many bytes of the reply in frames of the kernel's, at most
-    /// [`DATA_BYTES_MAX`].
+    /// [`PLACED_BYTES_MAX`]. More than [`DATA_BYTES_MAX`] get their frames with the reply.
     Room(usize),
 }
 
@@ -133,6 +141,10 @@ struct Progress {
     data: Data,
     /// The call's coroutine, woken by the reply.
     coroutine: Option<CoroutineId>,
+    /// The kernel's coroutine that reads the data from the disk.
+    reader: Option<CoroutineId>,
+    /// See [`Request::resizes_before`].
+    resizes: Option<u64>,
     /// For the node that the reply names.
     forget: Option<Box<Forget>>,
 }
@@ -172,15 +184,16 @@ impl Request {
         if let Data::Room(length) = data {
             bytes += length.next_multiple_of(FRAME_BYTES) as u64;
         }
+        if operation == operation::READ && flags & served::TAKES_PLACES != 0 {
+            bytes += READER_BYTES;
+        }
         let charge = Charge::new(payer, &Amounts::of(Kind::Memory, bytes))?;
         let forget = if names_node { Some(Forget::new(payer)?) } else { None };
         let data = match data {
-            Data::Room(length) => {
-                let mut buffers = List::new();
-                let length = length.min(DATA_BYTES_MAX);
-                buffers.try_push(PinnedBuffer::gathered(length)?)?;
-                Data::Into(buffers, length)
+            Data::Room(length) if length <= DATA_BYTES_MAX => {
+                Data::Into(frames_for(length)?, length)
             }
+            Data::Room(length) => Data::Room(length.min(PLACED_BYTES_MAX)),
             other => other,
         };
         let header = Header {
@@ -194,7 +207,9 @@ impl Request {
             ..Header::default()
         };
         let names = [Text::try_from_str(names[0])?, Text::try_from_str(names[1])?];
-        let progress = Mutex::new(Progress { stage: Stage::New, data, coroutine: None, forget });
+        let (stage, coroutine, reader) = (Stage::New, None, None);
+        let resizes = None;
+        let progress = Mutex::new(Progress { stage, data, coroutine, reader, resizes, forget });
         Ok(try_arc(Self { header, names, effect, progress, charge })?)
     }
 
@@ -203,6 +218,75 @@ impl Request {
         let mut progress = self.progress.lock();
         progress.stage = Stage::Sent(ticket);
         progress.coroutine = coroutine;
+    }
+
+    /// Whether the reply may be places on the disk.
+    fn takes_places(&self) -> bool {
+        self.header.operation == operation::READ && self.header.flags & served::TAKES_PLACES != 0
+    }
+
+    /// If the reply may be places on the disk: how many changes of lengths the server had answered
+    /// when it read the request.
+    pub fn resizes_before(&self) -> Option<u64> {
+        self.progress.lock().resizes
+    }
+
+    /// Whether it changes the length of a file.
+    pub fn resizes(&self) -> bool {
+        self.header.operation == operation::SET_STATUS && self.header.flags & change::LENGTH != 0
+    }
+
+    /// Whether this is a reply with the beginning of the data.
+    pub fn is_partial(&self, reply: &Reply) -> bool {
+        self.header.operation == operation::READ
+            && self.asked() > DATA_BYTES_MAX as u64
+            && reply.value == read_value::MORE
+    }
+
+    /// A coroutine of the kernel reads the data.
+    pub fn is_read_by(&self, coroutine: CoroutineId) {
+        self.progress.lock().reader = Some(coroutine);
+    }
+
+    /// The coroutine that reads the data.
+    pub fn reader(&self) -> Option<CoroutineId> {
+        self.progress.lock().reader
+    }
+
+    /// Makes frames for `bytes` bytes of the data, if there are none yet. No effect if its call has
+    /// gone.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn make_room(&self, bytes: usize) -> Result<(), Errno> {
+        if !matches!(self.progress.lock().data, Data::Room(_)) {
+            return Ok(());
+        }
+        let frames = frames_for(bytes)?;
+        let mut progress = self.progress.lock();
+        if let Data::Room(_) = progress.data {
+            progress.data = Data::Into(frames, bytes);
+        }
+        Ok(())
+    }
+
+    /// Stores data at `at`, if its call has not gone.
+    ///
+    /// # Panics
+    /// Beyond the room for the data.
+    pub fn write_data(&self, at: usize, from: &[u8]) {
+        let Data::Into(buffers, _) = &self.progress.lock().data else { return };
+        let (mut at, mut from) = (at, from);
+        for buffer in buffers.iter() {
+            if at >= buffer.len() {
+                at -= buffer.len();
+                continue;
+            }
+            let (part, rest) = from.split_at(from.len().min(buffer.len() - at));
+            buffer.write_at(at, part);
+            (at, from) = (0, rest);
+        }
+        assert!(from.is_empty(), "{} bytes behind the room for data", from.len());
     }
 
     /// If it asks for whole pages, which may be kept: the first, and how many.
@@ -249,7 +333,10 @@ impl Request {
     /// A frame with data of the reply, if they are in frames of the kernel's.
     pub fn frame(&self, index: usize) -> Option<Frame> {
         match &self.progress.lock().data {
-            Data::Into(buffers, _) => buffers.first()?.frame(index).cloned(),
+            Data::Into(buffers, _) => {
+                let buffer = buffers.get(index / BUFFER_FRAMES)?;
+                buffer.frame(index % BUFFER_FRAMES).cloned()
+            }
             _ => None,
         }
     }
@@ -270,8 +357,9 @@ impl Request {
     }
 
     /// Copies it to a server's buffer of at least [`cops_abi::served::BUFFER_BYTES_MIN`]. Returns
-    /// its length; `None` if its call has gone.
-    pub fn send(&self, buffer: &PinnedBuffer) -> Option<usize> {
+    /// its length; `None` if its call has gone. `resizes`: how many changes of lengths the server
+    /// has answered; `None`: it may be making one, so that the reply must not be places.
+    pub fn send(&self, buffer: &PinnedBuffer, resizes: Option<u64>) -> Option<usize> {
         let mut progress = self.progress.lock();
         let Stage::Sent(ticket) = progress.stage else { return None };
         let mut header = Header {
@@ -279,6 +367,10 @@ impl Request {
             priority: ticket.priority().level().into(),
             ..self.header
         };
+        if self.takes_places() {
+            progress.resizes = resizes;
+            header.flags = if resizes.is_some() { served::TAKES_PLACES } else { 0 };
+        }
         let mut at = Header::BYTES;
         for name in &self.names {
             buffer.write_at(at, name.as_bytes());
@@ -324,10 +416,22 @@ impl Request {
         let Stage::Sent(_) = progress.stage else { return Err(Errno::ENOENT) };
         let bytes = buffer.len() - Reply::BYTES;
         let room = match &progress.data {
-            Data::Into(_, length) if reply.error == 0 => *length,
+            Data::Into(_, length) | Data::Room(length) if reply.error == 0 => *length,
             _ => 0,
         };
-        let is_whole = reply.length as usize == buffer.len() && bytes <= room;
+        // There would be no end of it.
+        let is_no_part =
+            self.is_partial(reply) && (bytes == 0 || !bytes.is_multiple_of(FRAME_BYTES));
+        let is_whole = reply.length as usize == buffer.len() && bytes <= room && !is_no_part;
+        if let (true, Data::Room(_)) = (is_whole, &progress.data) {
+            match frames_for(bytes) {
+                Ok(frames) => progress.data = Data::Into(frames, bytes),
+                Err(error) => {
+                    progress.stage = Stage::Answered(Err(error));
+                    return Ok((progress.coroutine.take(), Ok(buffer.len())));
+                }
+            }
+        }
         if let (true, Data::Into(buffers, _)) = (is_whole, &progress.data) {
             let mut at = Reply::BYTES;
             for into in buffers.iter() {
@@ -343,6 +447,15 @@ impl Request {
         };
         progress.stage = Stage::Answered(result);
         Ok((progress.coroutine.take(), told))
+    }
+
+    /// Its data have been read, or not. Returns the coroutine to wake.
+    pub fn end(&self, reply: &Reply, result: Result<usize, Errno>) -> Option<CoroutineId> {
+        let mut progress = self.progress.lock();
+        let Stage::Sent(_) = progress.stage else { return None };
+        progress.stage = Stage::Answered(result.map(|bytes| (*reply, bytes)));
+        progress.reader = None;
+        progress.coroutine.take()
     }
 
     /// It fails, because the server is gone. Returns the coroutine to wake; `None` if the call has
@@ -399,6 +512,23 @@ impl Request {
             && let Some(buffer) = buffers.first()
         {
             buffer.read_at(at, into);
+        }
+    }
+}
+
+/// Frames of one of several buffers.
+const BUFFER_FRAMES: usize = DATA_BYTES_MAX / FRAME_BYTES;
+
+/// Buffers of zeros for `length` bytes, each but the last one of [`DATA_BYTES_MAX`].
+fn frames_for(length: usize) -> Result<List<PinnedBuffer>, Errno> {
+    let mut buffers = List::new();
+    let mut rest = length;
+    loop {
+        let part = rest.min(DATA_BYTES_MAX);
+        buffers.try_push(PinnedBuffer::gathered(part)?)?;
+        rest -= part;
+        if rest == 0 {
+            return Ok(buffers);
         }
     }
 }

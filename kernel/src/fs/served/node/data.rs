@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 
 use cops_abi::file::Status;
-use cops_abi::served::{self, DATA_BYTES_MAX, change, operation};
+use cops_abi::served::{self, DATA_BYTES_MAX, PLACED_BYTES_MAX, change, operation};
 use cops_abi::{Errno, Priority};
 use cops_fallible::List;
 
@@ -49,6 +49,7 @@ impl ServedNode {
             let (first, length) = if let Some((pages, node)) = self.pages() {
                 let (fill, first, length) = pages.begin_fill(node, offset, length);
                 draft.fill = Some(fill);
+                draft.flags = self.takes_places();
                 (first, length)
             } else {
                 (offset, length.min(DATA_BYTES_MAX))
@@ -59,32 +60,55 @@ impl ServedNode {
         })
     }
 
-    /// A call of this priority asks for `count` pages from `first` on. If those before are kept,
-    /// the file is read in order: asks for those behind them, too, the more of them the longer that
-    /// goes on. `payer` pays for it.
+    /// The flag of requests for pages, if the kernel can read them from the disk itself.
+    fn takes_places(&self) -> u32 {
+        if self.connection.has_disk() { served::TAKES_PLACES } else { 0 }
+    }
+
+    /// A call of this priority asks for `count` pages from `first` on, or waits for them. If those
+    /// before are kept, the file is read in order: asks for those behind them, too, the more of
+    /// them the longer that goes on. `payer` pays for it.
     pub fn read_ahead(&self, (first, count): (u64, u64), payer: Family, priority: Priority) {
         const PAGE: u64 = FRAME_BYTES as u64;
         const PAGES: u64 = DATA_BYTES_MAX as u64 / PAGE;
+        const PLACED_PAGES: u64 = PLACED_BYTES_MAX as u64 / PAGE;
         // Seven would be more than a portion may take, with the call itself.
         const REQUESTS_MAX: u64 = 5;
         let Some((pages, number)) = self.pages().filter(|_| count == PAGES) else { return };
-        let requests = pages.count_before(number, first, REQUESTS_MAX * PAGES) / PAGES;
-        for index in 1..=requests {
-            let first = first + index * PAGES;
+        // With a disk, what is asked for gets its frames later.
+        let largest = if self.connection.has_disk() { PLACED_PAGES } else { PAGES };
+        let window = pages.count_before(number, first, REQUESTS_MAX * largest);
+        let (mut next, end) = (first + count, first + count + window);
+        for _ in 0..2 * REQUESTS_MAX {
+            let length = largest.min(end.saturating_sub(next) / PAGES * PAGES);
             // No position is larger than a signed number can be.
-            let is_possible = (first + PAGES).saturating_mul(PAGE) <= i64::MAX as u64;
-            if !is_possible || !pages.is_missing(number, first) {
-                continue;
+            if length == 0 || end.saturating_mul(PAGE) > i64::MAX as u64 {
+                return;
             }
-            let mut draft = Draft::new(operation::READ, self.number);
-            draft.fill = Some(pages.begin_keep(number));
-            (draft.first, draft.second) = (first * PAGE, DATA_BYTES_MAX as u64);
-            draft.data = Data::Room(DATA_BYTES_MAX);
-            // Without memory, what follows is asked for when it is needed.
-            let Ok(request) = Request::new(draft, payer) else { return };
-            let connection = &self.connection;
-            connection.ahead.send(connection, (first, first + PAGES), request, priority);
+            if let Some(behind) = self.connection.ahead.end_of((number, next)) {
+                next = behind;
+            } else if pages.is_missing(number, next) {
+                self.send_ahead((next, length), payer, priority);
+                next += length;
+            } else {
+                next += PAGES;
+            }
         }
+    }
+
+    /// Asks for `length` pages from `first` on, which no call waits for.
+    fn send_ahead(&self, (first, length): (u64, u64), payer: Family, priority: Priority) {
+        const PAGE: u64 = FRAME_BYTES as u64;
+        let Some((pages, number)) = self.pages() else { return };
+        let mut draft = Draft::new(operation::READ, self.number);
+        draft.fill = Some(pages.begin_keep(number));
+        draft.flags = self.takes_places();
+        (draft.first, draft.second) = (first * PAGE, length * PAGE);
+        draft.data = Data::Room((length * PAGE) as usize);
+        // Without memory, what follows is asked for when it is needed.
+        let Ok(request) = Request::new(draft, payer) else { return };
+        let connection = &self.connection;
+        connection.ahead.send(connection, (first, first + length), request, priority);
     }
 
     /// Whether this page was asked for, for a call that reads in order, and is not there yet.
@@ -92,9 +116,15 @@ impl ServedNode {
         self.connection.ahead.brings((self.number, page))
     }
 
-    /// The call of `waiter` waits for a page that is coming.
-    pub fn wait_for_page(&self, page: u64, waiter: Waiter) {
+    /// The call of `waiter` waits for a page that is coming. With a disk, more is read ahead, for
+    /// which `payer` pays.
+    pub fn wait_for_page(&self, page: u64, payer: Option<Family>, waiter: Waiter) {
+        let priority = waiter.priority;
         self.connection.ahead.insert_waiter(&self.connection, (self.number, page), waiter);
+        if let Some(payer) = payer.filter(|_| self.connection.has_disk()) {
+            const PAGES: u64 = (DATA_BYTES_MAX / FRAME_BYTES) as u64;
+            self.read_ahead((page, PAGES), payer, priority);
+        }
     }
 
     /// The waiter with this number does not wait for such a page any more.

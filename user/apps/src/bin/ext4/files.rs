@@ -3,10 +3,11 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use cops::abi::Errno;
 use cops::abi::file::{Status, Time, Usage};
-use cops::fs::server::{Change, Entries, FileSystem, Result, Written};
+use cops::fs::server::{Change, Entries, FileSystem, PLACES_MAX, Result, Written};
 use cops::sync::Mutex;
 use cops::task::{self, Priority};
 use cops_ext4::{Attributes, Error, Ext4, Kind, New, ReadAhead, SetAttributes};
@@ -111,6 +112,11 @@ impl FileSystem for Files {
         let node = inode(node)?;
         self.read_ahead(node, offset, into.len()).await;
         self.ext4.read(node, offset, into).await.map_err(errno)
+    }
+
+    async fn places(&self, node: u64, offset: u64, length: usize) -> Option<Vec<(u64, u64)>> {
+        // An error shows when it is read.
+        self.ext4.places(inode(node).ok()?, offset, length, PLACES_MAX).await.ok()?
     }
 
     async fn list(&self, directory: u64, after: u64, entries: &mut Entries) -> Result<()> {

@@ -20,8 +20,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use cops::Arguments;
+use cops::fs::OpenOptions;
 use cops::fs::server::{Server, unmount};
-use cops::io::Result;
+use cops::io::{AsFd, Result};
 use cops::process::{self, ExitCode};
 use cops::task::{self, JoinHandle, Priority};
 use cops::time::{Duration, since_1970, sleep};
@@ -99,7 +100,9 @@ impl Served {
             }
         };
         let server = Server::open().await?;
-        server.mount_keeping_writes(PLACE, cops_ext4::ROOT.into()).await?;
+        // With it, the kernel reads where `Files::places` says.
+        let disk = OpenOptions::new().read(true).open("/dev/vda").await?;
+        server.mount_on_disk(PLACE, cops_ext4::ROOT.into(), disk.as_fd()).await?;
         let serving = task::spawn_join(server.serve(Files::new(files.clone())), Priority::DEFAULT);
         let writing_back = task::spawn_join(write_back(files.clone()), Priority::LEAST_URGENT);
         Ok(Some(Self { files, serving, writing_back }))

@@ -2,6 +2,8 @@
 //! where each word contains its own position, and finds afterwards on the host what
 //! [`writes_are_on_the_host`] has written.
 
+mod places;
+
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,6 +21,7 @@ use crate::harness::{Failure, Outcome, soon, start};
 use crate::hostile_arguments::number_of;
 use crate::raw::{self, Asked};
 use crate::{check, check_equal, tests};
+use places::{places_are_read, places_of_a_file_that_becomes_shorter, places_that_cannot_be};
 
 tests! { disk:
     reads_what_the_host_wrote,
@@ -28,6 +31,9 @@ tests! { disk:
     urgent_requests_overtake,
     writes_are_on_the_host,
     only_for_the_first_process,
+    places_are_read,
+    places_that_cannot_be,
+    places_of_a_file_that_becomes_shorter,
 }
 
 /// Size of the disk.

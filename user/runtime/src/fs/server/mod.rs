@@ -66,9 +66,11 @@ mod service;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use cops_abi::Errno;
 use cops_abi::file::{Status, Time, Usage};
+pub use cops_abi::served::PLACES_MAX;
 use cops_abi::syscall as number;
 pub use message::Entries;
 
@@ -123,6 +125,22 @@ pub trait FileSystem: Send + Sync + 'static {
         offset: u64,
         into: &mut [u8],
     ) -> impl Future<Output = Result<usize>> + Send;
+
+    /// Where on the disk the `length` bytes of a node at `offset` are, or fewer at its end, so that
+    /// the kernel reads them: at most [`PLACES_MAX`] positions and numbers of bytes, multiples of
+    /// 512 but for the last number. Only if the file system was mounted with a disk. `None`: they
+    /// are not all there, and [`Self::read`] is called.
+    ///
+    /// The blocks must not be used for anything else before a [`change`](Self::change) of the
+    /// length, and must be on the disk as [`Self::read`] would return them.
+    fn places(
+        &self,
+        node: u64,
+        offset: u64,
+        length: usize,
+    ) -> impl Future<Output = Option<Vec<(u64, u64)>>> + Send {
+        async { None }
+    }
 
     /// Lists entries of `directory` behind place `after`, 0 for the beginning, until
     /// [`Entries::push`] says that there is no room. Without `.` and `..`.
@@ -332,6 +350,15 @@ impl Server {
     /// As for [`Self::mount`].
     pub async fn mount_keeping_writes(&self, path: &str, root: u64) -> IoResult<()> {
         self.mount_with(path, root, ",keep=writes").await
+    }
+
+    /// As [`Self::mount_keeping_writes`], and the kernel reads the disk of the file system itself,
+    /// where [`FileSystem::places`] says. `disk` is open for reading.
+    ///
+    /// # Errors
+    /// As for [`Self::mount`]; `EINVAL` if `disk` is no disk.
+    pub async fn mount_on_disk(&self, path: &str, root: u64, disk: BorrowedFd<'_>) -> IoResult<()> {
+        self.mount_with(path, root, &format!(",keep=writes,disk={}", disk.raw())).await
     }
 
     async fn mount_with(&self, path: &str, root: u64, more: &str) -> IoResult<()> {

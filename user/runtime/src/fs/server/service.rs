@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use cops_abi::Errno;
 use cops_abi::file::{Status, Time};
 use cops_abi::served::{
-    AT_END, BUFFER_BYTES, DATA_BYTES_MAX, NO_REPLACE, Reply, Request, WRITTEN_AT, change, operation,
+    AT_END, BUFFER_BYTES, DATA_BYTES_MAX, NO_REPLACE, Reply, Request, TAKES_PLACES, WRITTEN_AT,
+    change, operation, read_value,
 };
 
 use super::message::{Asked, Buffer, Entries, reply};
@@ -46,8 +47,11 @@ enum Answer {
     Status(Status),
     Written(super::Written),
     Data(Vec<u8>),
-    /// So many bytes of data are in the buffer, behind the room for the header.
-    Read(Buffer, usize),
+    /// So many bytes of data are in the buffer, behind the room for the header; whether there is
+    /// more of what was asked for.
+    Read(Buffer, usize, bool),
+    /// The data are at these places of the disk.
+    Places(Vec<(u64, u64)>),
 }
 
 impl<F: FileSystem> Service<F> {
@@ -102,6 +106,11 @@ impl<F: FileSystem> Service<F> {
                 files.rename(from, to, flags & NO_REPLACE != 0).await.map(done)
             }
             operation::READ => {
+                if flags & TAKES_PLACES != 0
+                    && let Some(places) = files.places(node, first, second as usize).await
+                {
+                    return Ok(Answer::Places(places));
+                }
                 let mut place = match buffer.take() {
                     Some(buffer) => buffer,
                     None => self.buffer()?,
@@ -110,7 +119,10 @@ impl<F: FileSystem> Service<F> {
                 let end = Reply::BYTES + length;
                 let into = place.bytes_mut().get_mut(Reply::BYTES..end).unwrap_or_default();
                 match files.read(node, first, into).await {
-                    Ok(count) => Ok(Answer::Read(place, count.min(length))),
+                    Ok(count) => {
+                        let has_more = second > length as u64 && count >= length;
+                        Ok(Answer::Read(place, count.min(length), has_more))
+                    }
                     Err(error) => {
                         *buffer = Some(place);
                         Err(error)
@@ -191,7 +203,14 @@ impl<F: FileSystem> Service<F> {
                 named = Some(status.number);
                 self.write(Reply { status, ..header }, &data)
             }
-            Ok(Answer::Read(mut buffer, count)) => {
+            Ok(Answer::Places(places)) => {
+                header.value = read_value::PLACES;
+                let words = places.into_iter().flat_map(|(position, bytes)| [position, bytes]);
+                let data: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+                self.write(header, &data)
+            }
+            Ok(Answer::Read(mut buffer, count, has_more)) => {
+                header.value = if has_more { read_value::MORE } else { 0 };
                 header.length = (Reply::BYTES + count) as u32;
                 let bytes = buffer.bytes_mut();
                 if let Some(place) = bytes.first_chunk_mut() {

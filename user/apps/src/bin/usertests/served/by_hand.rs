@@ -75,6 +75,13 @@ impl Hand {
         Ok(Self::new(server))
     }
 
+    /// The same, with the disk of its file system.
+    pub async fn mounted_on_disk(disk: cops::io::BorrowedFd<'_>) -> Result<Self, Failure> {
+        let server = server(0);
+        server.mount_on_disk(SERVED, super::ROOT, disk).await?;
+        Ok(Self::new(server))
+    }
+
     fn new(server: Server) -> Self {
         Self { server, memory: vec![0; BUFFER_BYTES + PAGE_BYTES], forgotten: Vec::new() }
     }

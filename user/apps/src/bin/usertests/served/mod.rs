@@ -4,14 +4,14 @@
 //! Only the first process may open `/dev/fs`. It starts each of these tests with some of its
 //! descriptors ([`start`]), and removes afterwards what the test has mounted ([`tidy`]).
 
-mod by_hand;
+pub mod by_hand;
 mod ends;
 mod execution;
 mod kept;
 mod lies;
 mod mapped;
 mod order;
-mod pages;
+pub mod pages;
 
 use alloc::format;
 use alloc::string::String;
@@ -70,7 +70,7 @@ const ALL: &str = "all";
 pub const GROUP: &str = "served::";
 
 /// The descriptors of `/dev/fs` that a test gets.
-const SERVERS: [usize; 2] = [300, 301];
+pub const SERVERS: [usize; 2] = [300, 301];
 
 /// Starts this program in another process, with the descriptors. For the first process.
 pub fn start(arguments: &[&str]) -> Result<u32, Failure> {
@@ -298,6 +298,7 @@ async fn bad_mounts() -> Outcome {
     for data in [c"", c"fd=", c"fd=x", c"fd=-1", c"root=1", c"fd=300,", c"fd=300,root=0", c"x=1"]
         .into_iter()
         .chain([c"fd=300,keep=", c"fd=300,keep=all", c"keep=pages"])
+        .chain([c"fd=300,keep=pages,disk=", c"fd=300,keep=pages,disk=1", c"fd=300,disk=300"])
     {
         mount("data", here, data, EINVAL)?;
     }

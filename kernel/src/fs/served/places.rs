@@ -1,0 +1,127 @@
+//! Replies that say where on the disk the data of a file are (decision 64): a coroutine of the
+//! kernel reads them into the frames of the request, which is answered then. The server is not
+//! asked again, and nothing is copied through its memory.
+//!
+//! The blocks of a file become those of another one only after the file was made shorter. So what
+//! was read is discarded, and the request made again, if the server may have made a file shorter
+//! since it read the request.
+
+use alloc::sync::Arc;
+
+use cops_abi::Errno;
+use cops_abi::errno::CallResult;
+use cops_abi::inspect::coroutine_kind;
+use cops_abi::served::{PLACES_MAX, Reply};
+
+use super::connection::Connection;
+use super::request::{MADE_AGAIN, Request};
+use crate::disk::direct;
+use crate::mm::PinnedBuffer;
+use crate::sched;
+use crate::trace;
+
+/// Bytes of a place in a reply.
+const PLACE_BYTES: usize = 16;
+
+/// Places, in the order of the file.
+struct Places {
+    /// Positions and numbers of bytes.
+    places: [(u64, u64); PLACES_MAX],
+    count: usize,
+}
+
+impl Places {
+    /// Those in the reply that is `buffer`, if they can be: at most `most` bytes of the disk, of
+    /// which only the last ones may be less than a sector.
+    fn parse(reply: &Reply, buffer: &PinnedBuffer, most: u64) -> Option<Self> {
+        let bytes = buffer.len() - Reply::BYTES;
+        let count = bytes / PLACE_BYTES;
+        let is_possible = reply.length as usize == buffer.len()
+            && bytes.is_multiple_of(PLACE_BYTES)
+            && (1..=PLACES_MAX).contains(&count);
+        if !is_possible {
+            return None;
+        }
+        let mut places = [(0, 0); PLACES_MAX];
+        let mut total = 0u64;
+        for (index, place) in places.iter_mut().take(count).enumerate() {
+            let mut words = [0; PLACE_BYTES];
+            buffer.read_at(Reply::BYTES + index * PLACE_BYTES, &mut words);
+            let word = |at: usize| {
+                words
+                    .get(at..)
+                    .and_then(<[u8]>::first_chunk)
+                    .map_or(0, |it| u64::from_le_bytes(*it))
+            };
+            *place = (word(0), word(8));
+            let is_whole = place.1.is_multiple_of(direct::UNIT_BYTES);
+            total = total.checked_add(place.1)?;
+            if !direct::can_read(place.0, place.1) || total > most || index + 1 < count && !is_whole
+            {
+                return None;
+            }
+        }
+        Some(Self { places, count })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.places.iter().take(self.count).map(|&(position, bytes)| (position, bytes as usize))
+    }
+
+    /// Number of bytes in all of them.
+    fn total(&self) -> usize {
+        self.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// Begins to read what the places in `buffer` have, the reply to `request`. `resizes`: how many
+/// changes of lengths the server had answered when it read the request. Returns the result of the
+/// server's write.
+pub fn begin(
+    connection: &Arc<Connection>,
+    (request, resizes): (&Arc<Request>, u64),
+    reply: &Reply,
+    buffer: &PinnedBuffer,
+) -> CallResult {
+    let Some(places) = Places::parse(reply, buffer, request.asked()) else {
+        connection.ends_placed(request, reply, Err(Errno::EIO));
+        return Err(Errno::EINVAL);
+    };
+    let Some(ticket) = request.ticket() else { return Err(Errno::ENOENT) };
+    const KIND: usize = coroutine_kind::SERVICE as usize;
+    let future = read(connection.clone(), (request.clone(), resizes), *reply, places);
+    let future = trace::traced::<_, KIND>(future);
+    match sched::executor().spawn_of_kind::<_, KIND>(future, ticket.priority()) {
+        Ok(coroutine) => request.is_read_by(coroutine),
+        Err(_) => connection.ends_placed(request, reply, Err(Errno::ENOMEM)),
+    }
+    Ok(buffer.len())
+}
+
+/// Reads the places, and answers the request.
+async fn read(
+    connection: Arc<Connection>,
+    (request, resizes): (Arc<Request>, u64),
+    reply: Reply,
+    places: Places,
+) {
+    let read = read_all(&request, &places).await;
+    let is_valid = connection.resizes() == Some(resizes);
+    let result = if is_valid { read } else { Err(MADE_AGAIN) };
+    connection.ends_placed(&request, &reply, result);
+}
+
+async fn read_all(request: &Request, places: &Places) -> Result<usize, Errno> {
+    let total = places.total();
+    request.make_room(total)?;
+    let mut done = 0;
+    for (position, bytes) in places.iter() {
+        let mut loan = direct::read(position, bytes).await?;
+        request.write_data(done, loan.bytes().get(..bytes).unwrap_or(&[]));
+        drop(loan);
+        done += bytes;
+        // Each copy is a portion.
+        cops_executor::yield_now().await;
+    }
+    Ok(total)
+}
