@@ -146,8 +146,8 @@ pub struct Asid(pub u16);
 const MODE_SV39: usize = 8 << 60;
 const ASID_SHIFT: usize = 44;
 
-/// What a hart loads to use a root table: the value of `satp`. Composed once for each table, because
-/// each entry into user mode compares it.
+/// What a hart loads to use a root table: the value of `satp`. Composed once for each table,
+/// because each entry into user mode compares it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RootRegister(usize);
 
