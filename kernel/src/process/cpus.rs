@@ -36,6 +36,15 @@ fn leave(cpu: &VirtualCpu, process: ProcessId) {
     }
 }
 
+/// A signal that stops the process.
+struct Stop {
+    signal: u8,
+    /// How often the process had been told to go on when the signal came.
+    continued: u64,
+    /// The parent has been informed.
+    is_reported: bool,
+}
+
 /// The virtual CPUs of a process, with their shared status.
 pub(crate) struct Cpus {
     process: ProcessId,
@@ -54,8 +63,8 @@ pub(crate) struct Cpus {
     page: SharedFrame<ProcessPage>,
     /// How the process ended or is going to.
     ending: Option<WaitStatus>,
-    /// The process is stopped by this signal; whether its parent has been informed.
-    stopped: Option<(u8, bool)>,
+    /// Why the process is stopped, if it is.
+    stopped: Option<Stop>,
     /// The first and the last of the list of those that are held.
     held: Option<(usize, usize)>,
     /// The virtual CPU that replaces the program; all others end.
@@ -368,25 +377,28 @@ impl Cpus {
         cpu.filter(|_| after == CpuState::Runnable)
     }
 
-    /// The process is stopped by `signal`. Returns false if it is stopped already, or ending.
-    pub fn begin_stop(&mut self, signal: u8) -> bool {
+    /// The process is stopped by `signal`, which came when it had been told to go on `continued`
+    /// times. Returns false if it is stopped already, or ending.
+    pub fn begin_stop(&mut self, signal: u8, continued: u64) -> bool {
         let begins = self.stopped.is_none() && self.ending.is_none();
         if begins {
-            self.stopped = Some((signal, false));
+            self.stopped = Some(Stop { signal, continued, is_reported: false });
         }
         begins
     }
 
-    /// The process goes on. Returns false if it was not stopped.
-    pub fn end_stop(&mut self) -> bool {
-        self.stopped.take().is_some()
+    /// The process has been told to go on, for the `continued`th time. Returns false if it was not
+    /// stopped, or by a signal that came later.
+    pub fn end_stop(&mut self, continued: u64) -> bool {
+        self.stopped.take_if(|stop| stop.continued < continued).is_some()
     }
 
     /// If the process is stopped and none has a hart any more: the signal, once.
     pub fn take_stop_report(&mut self) -> Option<u8> {
         let is_complete = self.census.harts().next().is_none();
-        let (signal, is_reported) = self.stopped.as_mut()?;
-        (is_complete && !core::mem::replace(is_reported, is_complete)).then_some(*signal)
+        let stop = self.stopped.as_mut()?;
+        let is_new = is_complete && !core::mem::replace(&mut stop.is_reported, is_complete);
+        is_new.then_some(stop.signal)
     }
 
     /// Changes the level of `cpu`, a thread of this process.

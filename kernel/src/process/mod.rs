@@ -100,6 +100,8 @@ pub struct Process {
     pub session: AtomicU32,
     /// Signals that a native program ignores.
     ignored: AtomicU64,
+    /// How often it has been told to go on (`SIGCONT`).
+    continued: AtomicU64,
     /// The family to which its memory, calls, files and virtual CPUs are charged.
     pub family: Family,
     /// Its program.
@@ -260,6 +262,7 @@ impl Process {
             group: AtomicU32::new(0),
             session: AtomicU32::new(0),
             ignored: AtomicU64::new(0),
+            continued: AtomicU64::new(0),
             program: Mutex::new(program),
             begin_ticks: crate::arch::now_ticks(),
             personality,

@@ -258,7 +258,7 @@ impl Process {
         };
         // Locked before a target is chosen: a virtual CPU that stops blocking the signal, or begins
         // to wait for it, looks at what is pending after that, and finds it.
-        let (mut guard, mut stops, mut alerted) = (linux.signals.lock(), false, None);
+        let (mut guard, mut stops, mut alerted) = (linux.signals.lock(), None, None);
         let Some(signals) = guard.as_mut() else { return end() };
         // A virtual CPU that takes it. If it waits for it, what the program wants done with it does
         // not count.
@@ -283,7 +283,7 @@ impl Process {
             (Decision::Effect(Effect::Terminate), Some(_)) if !self.is_stopped() => end(),
             (Decision::Effect(Effect::Ignore), Some(_)) => Ok(()),
             (Decision::Effect(Effect::Stop), Some(_)) => {
-                stops = true;
+                stops = Some(self.continued());
                 Ok(())
             }
             // To end a stopped process has to wait until it goes on, as on Linux.
@@ -299,8 +299,8 @@ impl Process {
         if let Some(target) = alerted {
             self.alert(&target);
         }
-        if stops {
-            self.stop(number);
+        if let Some(continued) = stops {
+            self.stop(number, continued);
         }
         sent
     }
@@ -311,7 +311,7 @@ impl Process {
         match default_effect(number) {
             _ if self.ignored.load(Relaxed) & bit(number) != 0 => {}
             Effect::Ignore => {}
-            Effect::Stop => self.stop(number),
+            Effect::Stop => self.stop(number, self.continued()),
             Effect::Terminate => {
                 self.end(WaitStatus::Signalled(number));
             }
@@ -362,6 +362,7 @@ impl Process {
             self.signal_native(number);
             return Ok(());
         };
+        let continued = self.continued();
         let decision = match &*linux.signals.lock() {
             Some(signals) => signals.dispositions.decide(number),
             None => {
@@ -373,7 +374,7 @@ impl Process {
         match decision {
             Decision::Effect(Effect::Terminate) if number == signal::SIGKILL => end(),
             Decision::Effect(Effect::Ignore) if !is_blocked => {}
-            Decision::Effect(Effect::Stop) if !is_blocked => self.stop(number),
+            Decision::Effect(Effect::Stop) if !is_blocked => self.stop(number, continued),
             Decision::Effect(Effect::Terminate) if !is_blocked && !self.is_stopped() => end(),
             _ => {
                 let mut state = cpu.signals.state.lock();
@@ -528,9 +529,10 @@ impl Process {
                     // There may be more, for when it goes on.
                     state.interrupted = interrupted;
                     cpu.signals.is_due.store(true, SeqCst);
+                    let continued = self.continued();
                     drop(state);
                     drop(guard);
-                    self.stop(information.signal);
+                    self.stop(information.signal, continued);
                     return;
                 }
                 Decision::Effect(Effect::Terminate) => {

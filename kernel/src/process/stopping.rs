@@ -25,15 +25,23 @@ impl Process {
         self.halted.load(Relaxed) & halt::STOPPED != 0
     }
 
-    /// Stops the process because of `signal`. Without effect on the first process, and, unless the
+    /// How often the process has been told to go on. For a signal of a Linux program, read with the
+    /// signals locked.
+    pub(super) fn continued(&self) -> u64 {
+        self.continued.load(SeqCst)
+    }
+
+    /// Stops the process because of `signal`, which came when it had been told to go on `continued`
+    /// times. Without effect if it has been told so since, on the first process, and, unless the
     /// signal is `SIGSTOP`, on one that no other process could make go on.
-    pub(super) fn stop(self: &Arc<Self>, signal: u8) {
+    pub(super) fn stop(self: &Arc<Self>, signal: u8, continued: u64) {
         let has_shell = || !children::is_orphaned(self.group.load(Relaxed));
         if self.id == FIRST_PROCESS || !stops_orphans(signal) && !has_shell() {
             return;
         }
         let mut cpus = self.cpus.lock();
-        if !cpus.begin_stop(signal) {
+        // `SIGCONT` counts before it looks for a stop that it ends.
+        if self.continued() != continued || !cpus.begin_stop(signal, continued) {
             return;
         }
         // Before harts are interrupted: a hart that checks because of that sees it.
@@ -44,10 +52,11 @@ impl Process {
         self.report_stop();
     }
 
-    /// Resumes the process if it is stopped.
-    fn resume(self: &Arc<Self>) {
+    /// Resumes the process if it is stopped by a signal that came before it was told to go on for
+    /// the `continued`th time. By now it may have handled that, and have been stopped anew.
+    fn resume(self: &Arc<Self>, continued: u64) {
         let mut cpus = self.cpus.lock();
-        if !cpus.end_stop() {
+        if !cpus.end_stop(continued) {
             return;
         }
         self.unhalt(halt::STOPPED);
@@ -62,16 +71,19 @@ impl Process {
     /// it.
     pub(super) fn control_job<R>(self: &Arc<Self>, signal: u8, send: impl FnOnce() -> R) -> R {
         let excluded = excluded_by(signal);
-        if excluded != 0
-            && let Some(linux) = self.personality.as_linux()
-            && let Some(signals) = &mut *linux.signals.lock()
-        {
-            signals.pending.remove(excluded);
+        let mut told = None;
+        if excluded != 0 {
+            let mut guard = self.personality.as_linux().map(|linux| linux.signals.lock());
+            if let Some(signals) = guard.as_mut().and_then(|guard| guard.as_mut()) {
+                signals.pending.remove(excluded);
+            }
+            // With the lock: a signal that stops the process, and was taken before, is older.
+            told = continues(signal).then(|| self.continued.fetch_add(1, SeqCst) + 1);
         }
         let sent = send();
         // Last: the handler is to run before anything else of the program.
-        if continues(signal) {
-            self.resume();
+        if let Some(continued) = told {
+            self.resume(continued);
         }
         sent
     }
