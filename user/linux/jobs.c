@@ -399,6 +399,37 @@ static void handler_first(void) {
     ended_with(child, 39);
 }
 
+static void stop_every_other_time(int signal, siginfo_t *about, void *context) {
+    note(signal, about, context);
+    if (seen[SIGCONT] % 2 == 1)
+        raise(SIGSTOP);
+}
+
+/* What a handler of SIGCONT does comes after that signal: a stop stays. */
+static void handler_stops(void) {
+    enum { ROUNDS = 1000 };
+    open_pipes();
+    pid_t child = fork();
+    if (child == 0) {
+        struct sigaction action = {.sa_sigaction = stop_every_other_time, .sa_flags = SA_SIGINFO};
+        CHECK(sigaction(SIGCONT, &action, NULL) == 0);
+        for (int round = 1; round <= ROUNDS; round++) {
+            is_ready();
+            while (seen[SIGCONT] < 2 * round)
+                continue;
+        }
+        _exit(40);
+    }
+    for (int round = 1; round <= ROUNDS; round++) {
+        await_ready(1);
+        CHECK(kill(child, SIGCONT) == 0);
+        stopped_by(child, SIGSTOP);
+        CHECK(kill(child, SIGCONT) == 0);
+    }
+    ended_with(child, 40);
+    close_pipes();
+}
+
 /* SIGCHLD tells of stops, unless it is not wanted. */
 static void child_signals(void) {
     open_pipes();
@@ -589,6 +620,7 @@ int main(int count, char **arguments) {
     stops();
     handlers();
     handler_first();
+    handler_stops();
     child_signals();
     orphans();
     crowd(processes);
