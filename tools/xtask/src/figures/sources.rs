@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 35] = [
+pub const SOURCES: [Source; 36] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -351,6 +351,24 @@ pub const SOURCES: [Source; 35] = [
             "--json",
             "docs/results/peers-15.json",
             "--resume",
+        ]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "peers-4",
+        make: Make::Cops(&[
+            "bench",
+            "peers",
+            "--smp",
+            "4",
+            "--peer",
+            "io-uring",
+            "--connections",
+            "64,256,1024",
+            "--seconds",
+            "1",
+            "--json",
+            "docs/results/peers-4.json",
         ]),
         measures: SYSTEM,
     },
