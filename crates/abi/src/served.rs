@@ -100,11 +100,41 @@ pub const TAKES_PLACES: u32 = 1;
 /// The `value` of a reply to [`operation::READ`]; 0: the data are all that was asked for, or the
 /// file ends behind them.
 pub mod read_value {
-    /// The data are places on the disk: pairs of a position and a number of bytes, in the order of
-    /// the file. Together they are all that was asked for, or the file ends behind them.
+    /// The data are 1 to [`PLACES_MAX`](super::PLACES_MAX) [`Place`](super::Place)s, in the order
+    /// of the file. Together they are all that was asked for, or the file ends behind them.
     pub const PLACES: u64 = 1;
     /// The data are the beginning of what was asked for, and the file does not end there.
     pub const MORE: u64 = 2;
+}
+
+/// A place on the disk, in a reply with [`read_value::PLACES`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Where it begins, in bytes.
+    pub position: u64,
+    /// Number of bytes.
+    pub bytes: u64,
+}
+
+impl Place {
+    /// Its size.
+    pub const BYTES: usize = 16;
+
+    /// As bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let mut fields = Fields::new(&mut bytes);
+        fields.word(self.position);
+        fields.word(self.bytes);
+        bytes
+    }
+
+    /// Reads the fields of [`Self::to_bytes`].
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        Self { position: word(bytes, 0), bytes: word(bytes, 8) }
+    }
 }
 
 /// Flag of [`operation::RENAME`].
@@ -281,6 +311,14 @@ mod tests {
         let mut other = bytes;
         other[4] = 2;
         assert_eq!(Request::from_bytes(&other), None);
+    }
+
+    #[test]
+    fn a_place_has_the_layout_of_the_document() {
+        let place = Place { position: 0x0102, bytes: 3 };
+        let bytes = place.to_bytes();
+        assert_eq!(bytes, [2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Place::from_bytes(&bytes), place);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::inspect::coroutine_kind;
-use cops_abi::served::{PLACES_MAX, Reply};
+use cops_abi::served::{PLACES_MAX, Place, Reply};
 
 use super::connection::Connection;
 use super::request::{MADE_AGAIN, Request};
@@ -20,13 +20,9 @@ use crate::mm::PinnedBuffer;
 use crate::sched;
 use crate::trace;
 
-/// Bytes of a place in a reply.
-const PLACE_BYTES: usize = 16;
-
 /// Places, in the order of the file.
 struct Places {
-    /// Positions and numbers of bytes.
-    places: [(u64, u64); PLACES_MAX],
+    places: [Place; PLACES_MAX],
     count: usize,
 }
 
@@ -35,37 +31,34 @@ impl Places {
     /// which only the last ones may be less than a sector.
     fn parse(reply: &Reply, buffer: &PinnedBuffer, most: u64) -> Option<Self> {
         let bytes = buffer.len() - Reply::BYTES;
-        let count = bytes / PLACE_BYTES;
+        let count = bytes / Place::BYTES;
         let is_possible = reply.length as usize == buffer.len()
-            && bytes.is_multiple_of(PLACE_BYTES)
+            && bytes.is_multiple_of(Place::BYTES)
             && (1..=PLACES_MAX).contains(&count);
         if !is_possible {
             return None;
         }
-        let mut places = [(0, 0); PLACES_MAX];
+        let mut places = [Place::default(); PLACES_MAX];
         let mut total = 0u64;
         for (index, place) in places.iter_mut().take(count).enumerate() {
-            let mut words = [0; PLACE_BYTES];
-            buffer.read_at(Reply::BYTES + index * PLACE_BYTES, &mut words);
-            let word = |at: usize| {
-                words
-                    .get(at..)
-                    .and_then(<[u8]>::first_chunk)
-                    .map_or(0, |it| u64::from_le_bytes(*it))
-            };
-            *place = (word(0), word(8));
-            let is_whole = place.1.is_multiple_of(direct::UNIT_BYTES);
-            total = total.checked_add(place.1)?;
-            if !direct::can_read(place.0, place.1) || total > most || index + 1 < count && !is_whole
-            {
+            let mut encoded = [0; Place::BYTES];
+            buffer.read_at(Reply::BYTES + index * Place::BYTES, &mut encoded);
+            *place = Place::from_bytes(&encoded);
+            let Place { position, bytes } = *place;
+            let may_be_part = index + 1 == count;
+            let is_possible = direct::can_read(position, bytes)
+                && (may_be_part || bytes.is_multiple_of(direct::UNIT_BYTES));
+            total = total.checked_add(bytes)?;
+            if !is_possible || total > most {
                 return None;
             }
         }
         Some(Self { places, count })
     }
 
+    /// Positions and numbers of bytes.
     fn iter(&self) -> impl Iterator<Item = (u64, usize)> {
-        self.places.iter().take(self.count).map(|&(position, bytes)| (position, bytes as usize))
+        self.places.iter().take(self.count).map(|place| (place.position, place.bytes as usize))
     }
 
     /// Number of bytes in all of them.

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use cops_abi::Errno;
 use cops_abi::file::{Status, Time};
 use cops_abi::served::{
-    AT_END, BUFFER_BYTES, DATA_BYTES_MAX, NO_REPLACE, Reply, Request, TAKES_PLACES, WRITTEN_AT,
-    change, operation, read_value,
+    AT_END, BUFFER_BYTES, DATA_BYTES_MAX, NO_REPLACE, Place, Reply, Request, TAKES_PLACES,
+    WRITTEN_AT, change, operation, read_value,
 };
 
 use super::message::{Asked, Buffer, Entries, reply};
@@ -205,8 +205,8 @@ impl<F: FileSystem> Service<F> {
             }
             Ok(Answer::Places(places)) => {
                 header.value = read_value::PLACES;
-                let words = places.into_iter().flat_map(|(position, bytes)| [position, bytes]);
-                let data: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+                let places = places.into_iter().map(|(position, bytes)| Place { position, bytes });
+                let data: Vec<u8> = places.flat_map(|place| place.to_bytes()).collect();
                 self.write(header, &data)
             }
             Ok(Answer::Read(mut buffer, count, has_more)) => {

@@ -5,7 +5,9 @@ use alloc::vec::Vec;
 
 use cops::abi::errno::CallResult;
 use cops::abi::file::open;
-use cops::abi::served::{DATA_BYTES_MAX, Reply, Request, TAKES_PLACES, operation, read_value};
+use cops::abi::served::{
+    DATA_BYTES_MAX, Place, Reply, Request, TAKES_PLACES, operation, read_value,
+};
 use cops::io::AsFd;
 use futures_util::future::join;
 
@@ -31,8 +33,8 @@ fn read(opened: &Opened, memory: &mut [u8], offset: usize) -> cops::call::Call<L
 
 /// Replies to `request` that the data are at these places.
 fn place(hand: &Hand, request: &Request, places: &[(u64, u64)]) -> CallResult {
-    let words = places.iter().flat_map(|&(position, bytes)| [position, bytes]);
-    let data: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    let places = places.iter().map(|&(position, bytes)| Place { position, bytes });
+    let data: Vec<u8> = places.flat_map(|place| place.to_bytes()).collect();
     hand.reply(Reply { id: request.id, value: read_value::PLACES, ..Reply::default() }, &data)
 }
 
