@@ -45,6 +45,8 @@ pub struct Ask {
     /// The number of the next operation.
     next: usize,
     pending: Option<Pending>,
+    /// Places of the last request came too late: it asks for data from now on.
+    wants_data: bool,
     turn: Turn,
 }
 
@@ -268,6 +270,8 @@ impl Ask {
             }
             // It is made again.
         }
+        let wants_data = self.wants_data;
+        let draft = || draft().map(|draft| if wants_data { draft.for_data() } else { draft });
         let payer = self.payer?;
         let room = self.answers.try_reserve(1).map_err(Errno::from);
         match room.and_then(|()| prepare(connection, payer, draft)) {
@@ -284,7 +288,8 @@ impl Ask {
     pub fn take_reply(&mut self) -> bool {
         let Some(pending) = &self.pending else { return true };
         let Some(answered) = pending.request.take_answer() else { return false };
-        if let Err(MADE_AGAIN) = answered {
+        self.wants_data = matches!(answered, Err(MADE_AGAIN));
+        if self.wants_data {
             if let Some(Pending { connection, .. }) = self.pending.take() {
                 connection.has_left();
             }

@@ -68,6 +68,14 @@ impl Draft<'_> {
         }
     }
 
+    /// The same, but to a read the reply must be data.
+    pub fn for_data(mut self) -> Self {
+        if self.operation == operation::READ {
+            self.flags &= !served::TAKES_PLACES;
+        }
+        self
+    }
+
     /// What it does to pages that are kept.
     fn effect(&self) -> Effect {
         match (self.operation, &self.data) {

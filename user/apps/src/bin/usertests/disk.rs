@@ -21,7 +21,10 @@ use crate::harness::{Failure, Outcome, soon, start};
 use crate::hostile_arguments::number_of;
 use crate::raw::{self, Asked};
 use crate::{check, check_equal, tests};
-use places::{places_are_read, places_of_a_file_that_becomes_shorter, places_that_cannot_be};
+use places::{
+    places_are_read, places_of_a_file_that_becomes_shorter,
+    places_of_a_file_that_has_become_shorter, places_that_cannot_be,
+};
 
 tests! { disk:
     reads_what_the_host_wrote,
@@ -34,6 +37,7 @@ tests! { disk:
     places_are_read,
     places_that_cannot_be,
     places_of_a_file_that_becomes_shorter,
+    places_of_a_file_that_has_become_shorter,
 }
 
 /// Size of the disk.

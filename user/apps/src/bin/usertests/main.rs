@@ -87,7 +87,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 const KILL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Tests of operations that only the first process may do. They run in the first process only.
-const IN_THE_FIRST_PROCESS: [&str; 18] = [
+const IN_THE_FIRST_PROCESS: [&str; 19] = [
     "disk::reads_what_the_host_wrote",
     "disk::positions_and_lengths",
     "disk::many_requests_in_flight",
@@ -98,6 +98,7 @@ const IN_THE_FIRST_PROCESS: [&str; 18] = [
     "disk::places_are_read",
     "disk::places_that_cannot_be",
     "disk::places_of_a_file_that_becomes_shorter",
+    "disk::places_of_a_file_that_has_become_shorter",
     "inspection::bad_requests",
     "inspection::exact_sequence",
     "inspection::a_call_from_end_to_end",

@@ -116,6 +116,18 @@ pub async fn places_that_cannot_be() -> Outcome {
 /// What was read from the disk is not used if the file may have become shorter meanwhile: its
 /// blocks may be those of another file.
 pub async fn places_of_a_file_that_becomes_shorter() -> Outcome {
+    becomes_shorter(false).await
+}
+
+/// The request that is made again asks for data, so that a process that changes lengths all the
+/// time cannot delay it once more.
+pub async fn places_of_a_file_that_has_become_shorter() -> Outcome {
+    becomes_shorter(true).await
+}
+
+/// The file becomes shorter while the server has a request to read it. The server answers that with
+/// places; before, it has answered the change of the length if `is_cut_first`.
+async fn becomes_shorter(is_cut_first: bool) -> Outcome {
     ended(async {
         let mut opened = opened().await?;
         let mut memory = vec![0; 4096];
@@ -131,11 +143,15 @@ pub async fn places_of_a_file_that_becomes_shorter() -> Outcome {
             };
             let (cut, _) = hand.next().await?;
             check_equal!(cut.operation, operation::SET_STATUS, "the second request");
+            if is_cut_first {
+                hand.answer(&cut, &[])?;
+            }
             check!(place(hand, &first, &[(0, 4096)]).is_ok(), "the reply is refused");
-            // While the length is being changed, no places are taken.
             let (again, _) = hand.next().await?;
             check_equal!((again.operation, again.flags), (operation::READ, 0), "made again");
-            hand.answer(&cut, &[])?;
+            if !is_cut_first {
+                hand.answer(&cut, &[])?;
+            }
             hand.answer(&again, &[])?;
             Ok(())
         };
