@@ -107,8 +107,8 @@ impl Model {
     }
 }
 
-/// When the client of `bench models` sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// When the client of `bench models` and `bench peers` sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Loop {
     /// In each period, whether or not there is an answer
     Open,
@@ -116,6 +116,17 @@ pub enum Loop {
     Closed,
     /// After a pause that follows the answer, as the papers' client
     Pause,
+}
+
+impl Loop {
+    /// As in the rows of the load generator.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+            Self::Pause => "pause",
+        }
+    }
 }
 
 /// How the matrix service is built on Linux (`user/linux/peers`).
@@ -350,7 +361,7 @@ pub enum Measurement {
     /// The most connections that each model holds in the papers' memory
     Memory,
     /// The matrix service on COPS and on Linux (threads, epoll, io_uring, tokio) in the same
-    /// emulator on the same tap device: throughput and latency, closed loop. Needs root
+    /// emulator on the same tap device: throughput and latency, closed or open loop. Needs root
     Peers,
     /// Messages through a chain of tasks and pipes: coroutines beside threads, on COPS and on Linux
     Pipe,
@@ -387,6 +398,7 @@ pub enum Measurement {
     ./cops bench models --papers-machine\n  \
     ./cops bench peers --smp 1 --quick\n  \
     ./cops bench peers --smp 1 --peer io-uring,tokio --connections 64,256 --repeat 3\n  \
+    ./cops bench peers --smp 1 --loop open,closed --peer epoll,io-uring --seconds 1\n  \
     COPS_QEMU=/opt/qemu/bin/qemu-system-riscv64 ./cops bench peers --smp 1 --json peers.json --resume\n  \
     ./cops bench priority --icount --json priority.json\n  \
     ./cops bench priority --smp 1 --seconds 2\n  \
@@ -414,14 +426,15 @@ pub struct Bench {
     /// and measure what is missing
     #[arg(long, requires = "json")]
     pub resume: bool,
-    /// For models: these kinds of load only [default: all]
+    /// For models and peers: these kinds of load only [default: all, for peers closed]
     #[arg(long = "loop", value_enum, value_name = "KIND", value_delimiter = ',')]
     pub loops: Vec<Loop>,
     /// For models, priority and peers: the measured time of each load [default: 3, for priority and
     /// the papers' client 5; quick: 1]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: Option<u32>,
-    /// For models and peers: matrices with this many rows only
+    /// For models and peers: matrices with this many rows only [default: several, for peers 1, in
+    /// an open loop 15]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=128))]
     pub matrix: Vec<u32>,
     /// For models, peers, ring and pipe: how often everything is measured; the rows are medians

@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 36] = [
+pub const SOURCES: [Source; 38] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -369,6 +369,52 @@ pub const SOURCES: [Source; 36] = [
             "1",
             "--json",
             "docs/results/peers-4.json",
+        ]),
+        measures: SYSTEM,
+    },
+    // Five rounds take eight minutes. In an overload the measured time must be long beside the
+    // second of warm-up.
+    Source {
+        name: "peers-open",
+        make: Make::Cops(&[
+            "bench",
+            "peers",
+            "--smp",
+            "1",
+            "--loop",
+            "open",
+            "--connections",
+            "1,64,256,512,1024",
+            "--peer",
+            "epoll,io-uring",
+            "--seconds",
+            "3",
+            "--json",
+            "docs/results/peers-open.json",
+            "--resume",
+        ]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "peers-open-4",
+        make: Make::Cops(&[
+            "bench",
+            "peers",
+            "--smp",
+            "4",
+            "--loop",
+            "open",
+            "--connections",
+            "1,64,256,512,1024",
+            "--peer",
+            "epoll,io-uring",
+            "--rounds",
+            "3",
+            "--seconds",
+            "3",
+            "--json",
+            "docs/results/peers-open-4.json",
+            "--resume",
         ]),
         measures: SYSTEM,
     },

@@ -108,6 +108,11 @@ impl File {
         self.config.text("scheduler")
     }
 
+    /// The number of harts, if there are several; the measurement says how many.
+    pub fn several_harts(&self) -> Option<f64> {
+        self.config.number("smp").filter(|harts| *harts > 1.0)
+    }
+
     /// Whether time is counted instructions.
     pub fn is_counted(&self) -> bool {
         self.config.is("icount", "true")

@@ -4,14 +4,16 @@
 //! - `data`: the papers' series and our data files
 //! - `plot`, `html`: drawings, tables, the page
 //! - `section`: what each experiment has
-//! - `standings`: KCUC beside the other models
+//! - `standings`: KCUC beside the other models, COPS beside Linux
 //! - `chains`, `models`, `priority`, `costs`, `peers`: the experiments
+//! - `open_loop`: the open loop of `peers`
 
 mod chains;
 mod costs;
 mod data;
 mod html;
 mod models;
+mod open_loop;
 mod peers;
 mod plot;
 mod priority;

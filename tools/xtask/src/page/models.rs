@@ -4,7 +4,7 @@ use super::data::{File, Material, Row};
 use super::html::table;
 use super::plot::{Axis, Plot, Scale, short};
 use super::section::{Section, counted, judged, lines, plots};
-use super::standings::{standings, standings_table};
+use super::standings::{MODELS, OF_MODELS, standings, standings_table};
 
 /// What a group of rows has in common: everything but the model and the number of connections.
 const SETTING: [&str; 8] =
@@ -154,7 +154,7 @@ fn ours(section: &mut Section, file: &File, name: &str, rows: &[&Row]) {
         section.body += &plots(&drawn);
     }
     section.body += &rows_table(rows);
-    let standings = standings(rows);
+    let standings = standings(rows, &MODELS, &OF_MODELS);
     section.body += &standings_table(&standings);
     for compared in &standings {
         section.found.extend(compared.found(&format!("{name}, {clock}")));

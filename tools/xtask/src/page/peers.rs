@@ -2,6 +2,7 @@
 
 use super::data::{File, Material, Row};
 use super::html::table;
+use super::open_loop;
 use super::plot::{Axis, Plot, Scale, Series, short};
 use super::section::{Section, counted, judged, plots, points};
 
@@ -18,14 +19,21 @@ pub fn section(material: &Material) -> Section {
                connection, as in the papers), <code>thread</code> (one), <code>epoll</code>, \
                <code>io-uring</code>, <code>tokio</code> (three tasks per connection) and \
                <code>tokio-one</code>. Both systems have the same emulator, harts, memory, tap device \
-               and client, which checks each answer. Each connection sends its next request when it \
-               has the answer. The rows are medians of the runs, in which the servers take \
-               turns.</p>"
+               and client, which checks each answer. In a closed loop each connection sends its next \
+               request when it has the answer. In an open loop it sends one in each period, whether \
+               or not earlier ones have been answered; latency counts from the time when the request \
+               was due, and throughput is of answers within the measured time. The rows are medians \
+               of the runs, in which the servers take turns.</p>"
             .to_owned(),
         expected: vec![
             "COPS has more throughput than the best server of Linux at saturation, and a lower median \
              at every number of connections. The aim is 3 times the throughput with 1 x 1 matrices, \
              and 1.8 times with 15 x 15, of which the product is most of the work; and a lower p99."
+                .to_owned(),
+            "Open loop: median and p99 of COPS are below the lowest of any server of Linux at every \
+             number of connections below the overload, and COPS answers more than each of them in \
+             the overload, which is the largest number of connections that offer more than one of \
+             the servers answers."
                 .to_owned(),
         ],
         remarks: vec![
@@ -35,29 +43,49 @@ pub fn section(material: &Material) -> Section {
             "The server with a thread per connection answers a few connections again and again while \
              the others wait: its median is low and its p99 is high."
                 .to_owned(),
+            "In an overload the latencies are those of the requests that were answered by the end of \
+             the drain; those that were not are counted beside them."
+                .to_owned(),
         ],
         ..Section::default()
     };
     let files: Vec<&File> = material.files_of("peers").collect();
-    section.expects(material, &["peers", "peers-15"]);
+    section.expects(material, &["peers", "peers-15", "peers-open", "peers-open-4"]);
     for file in files {
-        let mut matrices: Vec<String> = file.rows.iter().map(|row| row.shown("matrix")).collect();
-        matrices.dedup();
-        matrices.sort_by_key(|matrix| matrix.parse::<u32>().unwrap_or(0));
-        matrices.dedup();
-        for matrix in matrices {
-            let rows: Vec<&Row> =
-                file.rows.iter().filter(|row| row.is("matrix", &matrix)).collect();
-            of_matrix(&mut section, &matrix, &rows);
+        let harts =
+            file.several_harts().map_or_else(String::new, |harts| format!(", {harts} harts"));
+        for ((matrix, kind), rows) in groups(&file.rows) {
+            draw(&mut section, &format!("{matrix} x {matrix}, {kind} loop{harts}"), &rows);
+            if kind == "open" {
+                let setting = format!("{matrix} x {matrix}, open loop{harts}");
+                open_loop::judge(&mut section, &setting, &rows);
+            } else {
+                let pairs = pairs(&rows);
+                section.body += &ratios(&pairs);
+                section.body += &all(&rows);
+                judge(&mut section, &matrix, &harts, &pairs);
+            }
         }
         section.uses(file);
     }
     section
 }
 
-fn of_matrix(section: &mut Section, matrix: &str, rows: &[&Row]) {
+/// The rows by matrix and loop, the smallest matrix first.
+fn groups(rows: &[Row]) -> Vec<((String, String), Vec<&Row>)> {
+    let setting = |row: &Row| (row.shown("matrix"), row.shown("loop"));
+    let mut settings: Vec<(String, String)> = rows.iter().map(setting).collect();
+    settings.sort_by_key(|(matrix, kind)| (matrix.parse::<u32>().unwrap_or(0), kind.clone()));
+    settings.dedup();
+    let of =
+        |wanted: &(String, String)| rows.iter().filter(|row| setting(row) == *wanted).collect();
+    settings.into_iter().map(|wanted| (wanted.clone(), of(&wanted))).collect()
+}
+
+/// The plots of a setting.
+fn draw(section: &mut Section, setting: &str, rows: &[&Row]) {
     let graph = |what: &str, unit: &str, scale: Scale, value: &dyn Fn(&Row) -> Option<f64>| Plot {
-        title: format!("{matrix} x {matrix}, closed loop: {what}"),
+        title: format!("{setting}: {what}"),
         x: counted("connections"),
         y: Axis::new(unit, scale),
         series: servers(rows, value),
@@ -70,13 +98,9 @@ fn of_matrix(section: &mut Section, matrix: &str, rows: &[&Row]) {
         graph("median latency", "ms", Scale::Log(10), &millis("latency_us.p50")),
         graph("latency, p99", "ms", Scale::Log(10), &millis("latency_us.p99")),
     ]);
-    let pairs = pairs(rows);
-    section.body += &ratios(&pairs);
-    section.body += &all(rows);
-    judge(section, matrix, &pairs);
 }
 
-fn name(row: &Row) -> String {
+pub fn name(row: &Row) -> String {
     let model = row.text("model");
     if row.is("system", "cops") { format!("COPS, {model}") } else { model.to_owned() }
 }
@@ -156,7 +180,8 @@ fn all(rows: &[&Row]) -> String {
     )
 }
 
-fn judge(section: &mut Section, matrix: &str, pairs: &[(f64, &Row, &Row)]) {
+fn judge(section: &mut Section, matrix: &str, harts: &str, pairs: &[(f64, &Row, &Row)]) {
+    let setting = format!("{matrix} x {matrix}{harts}");
     let times = pairs
         .iter()
         .filter_map(|(number, cops, linux)| Some((*number, ratio(cops, linux, "throughput_rps")?)));
@@ -166,7 +191,7 @@ fn judge(section: &mut Section, matrix: &str, pairs: &[(f64, &Row, &Row)]) {
         section.found.push(judged(
             ahead == times.len(),
             &format!(
-                "{matrix} x {matrix}: COPS has more throughput than the best server of Linux at \
+                "{setting}: COPS has more throughput than the best server of Linux at \
                  {ahead} of {} numbers of connections.",
                 times.len()
             ),
@@ -176,7 +201,7 @@ fn judge(section: &mut Section, matrix: &str, pairs: &[(f64, &Row, &Row)]) {
     let least = saturated.copied().min_by(|one, other| one.1.total_cmp(&other.1));
     if let Some((number, least)) = least {
         let text = format!(
-            "{matrix} x {matrix}: with {SATURATING:.0} connections and more, COPS has at least \
+            "{setting}: with {SATURATING:.0} connections and more, COPS has at least \
              {least:.2} times the throughput of the best server of Linux (least at {number:.0})"
         );
         let goal = GOALS.iter().find(|(side, _)| *side == matrix);
@@ -193,7 +218,7 @@ fn judge(section: &mut Section, matrix: &str, pairs: &[(f64, &Row, &Row)]) {
             section.found.push(judged(
                 won == compared.len(),
                 &format!(
-                    "{matrix} x {matrix}: its {what} latency is lower at {won} of {} numbers of \
+                    "{setting}: its {what} latency is lower at {won} of {} numbers of \
                      connections.",
                     compared.len()
                 ),

@@ -137,6 +137,8 @@ fn every_experiment_has_its_section_plots_and_origin() {
         "idle-memory",
         "costs",
         "peers-15",
+        "peers-open",
+        "peers-open-4",
     ];
     assert_eq!(page.missing, missing);
     for id in ["ring", "pipe", "models", "priority", "memory", "switch", "scale", "peers", "data"] {
@@ -209,6 +211,36 @@ fn claims_are_judged_by_the_data() {
 }
 
 #[test]
+fn each_loop_is_a_setting_of_its_own_with_its_harts() {
+    let of_loop = |kind: &str, period: Value| {
+        let rows = peer_rows();
+        let rows = rows.as_array().unwrap().iter().map(|row| {
+            let mut row = row.clone();
+            row["loop"] = kind.into();
+            row["period_ms"] = period.clone();
+            row
+        });
+        rows.collect::<Vec<Value>>()
+    };
+    let rows = [of_loop("open", 100.into()), of_loop("closed", Value::Null)].concat();
+    let config = json!({ "command": "x", "commit": "abc", "qemu": "9", "smp": 4 });
+    let file = file("peers-open-4", &json!({ "config": config, "rows": rows })).unwrap();
+    let html = make_of(&Material { papers: papers(), files: vec![file] }).html;
+    for title in ["1 x 1, open loop, 4 harts: latency, p99", "1 x 1, closed loop, 4 harts: latency"]
+    {
+        assert!(html.contains(title), "{title}");
+    }
+    assert!(
+        html.contains("1 x 1, 4 harts: COPS has more throughput than the best server of Linux")
+    );
+    // 64 connections offer 640 requests a second, of which io-uring answers 250.
+    let text = "1 x 1, open loop, 4 harts: with 64 connections, which offer 640 requests a second, \
+                COPS answers 1000, and the best of the servers of Linux 250 (io-uring): better.";
+    assert!(html.contains(text));
+    assert!(html.contains("1 x 1, open loop, 4 harts: COPS's median latency is better"));
+}
+
+#[test]
 fn the_papers_values_are_shown() {
     let html = make_of(&full()).html;
     for value in ["2290", "616", "385", "186"] {
@@ -219,7 +251,7 @@ fn the_papers_values_are_shown() {
 #[test]
 fn missing_data_are_named() {
     let page = make_of(&Material { papers: papers(), files: Vec::new() });
-    assert_eq!(page.missing.len(), 19);
+    assert_eq!(page.missing.len(), 21);
     for name in page.missing {
         assert!(crate::figures::sources::find(&name).is_some(), "{name}");
         assert!(page.html.contains(&format!("docs/results/{name}.json")), "{name}");

@@ -5,7 +5,7 @@
 //! There are three kinds of points: an open loop, which is how latency should be measured; a closed
 //! loop, which saturates; and the papers' client, which pauses after each answer.
 
-use super::matrix::{self, Point, Row, Save, Session, guest, number, rounds};
+use super::matrix::{self, PERIOD_MS, Point, Row, Save, Session, guest, number, rounds};
 use super::table::Table;
 use crate::cli::{Bench, Loop, Model};
 use crate::commands::Prepared;
@@ -14,7 +14,6 @@ use crate::service::{Client, Pace};
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
-const PERIOD_MS: u32 = 100;
 const PAUSE_MS: u32 = 100;
 const CONNECTIONS: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 const MATRICES: [u32; 5] = [1, 8, 12, 15, 20];

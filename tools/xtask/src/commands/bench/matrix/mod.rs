@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 
 pub use session::{Point, Session};
 
+/// Time between two requests of a connection in an open loop.
+pub const PERIOD_MS: u32 = 100;
+
 /// A row of data.
 pub type Row = Map<String, Value>;
 

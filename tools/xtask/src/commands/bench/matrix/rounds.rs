@@ -20,7 +20,7 @@ const NAMES: [&str; 12] = [
     "clock_shift",
 ];
 /// Columns of which the extremes are kept.
-const SPREAD: [&str; 3] = ["throughput_rps", "latency_us.mean", "latency_us.p99"];
+const SPREAD: [&str; 4] = ["throughput_rps", "latency_us.mean", "latency_us.p50", "latency_us.p99"];
 
 /// One row for each point, in the order of their first runs: each number is the median of those of
 /// the runs. What is no number is that of the first run.
@@ -90,7 +90,7 @@ mod tests {
     fn numbers_become_medians_and_points_stay_apart() {
         let run = |connections: u32, rps: f64, p99: f64| {
             let row = json!({ "model": "kcuc", "connections": connections, "throughput_rps": rps,
-                "latency_us": { "mean": p99 / 2.0, "p99": p99 } });
+                "latency_us": { "mean": p99 / 2.0, "p50": p99 / 4.0, "p99": p99 } });
             row.as_object().expect("an object").clone()
         };
         let rows = [run(1, 10.0, 5.0), run(64, 7.0, 1.0), run(1, 30.0, 9.0), run(1, 20.0, 7.0)];
@@ -100,6 +100,7 @@ mod tests {
         assert_eq!(number(&medians[0], "throughput_rps"), 20.0);
         assert_eq!(number(&medians[0], "latency_us.p99"), 7.0);
         assert_eq!(medians[0]["spread"]["throughput_rps"], json!([10.0, 30.0]));
+        assert_eq!(medians[0]["spread"]["latency_us.p50"], json!([1.25, 2.25]));
         assert_eq!(number(&medians[1], "throughput_rps"), 7.0);
     }
 }

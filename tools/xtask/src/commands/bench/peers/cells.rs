@@ -1,10 +1,20 @@
 //! What has been measured: samples of each server at each load. They are rows of the data file,
 //! with their medians, and are read from it again by `--resume`.
 
+use clap::ValueEnum;
 use serde_json::{Map, Value};
 
-use super::super::matrix::{Row, number, rounds};
+use super::super::matrix::{PERIOD_MS, Row, number, rounds};
 use super::super::table::Table;
+use crate::cli::Loop;
+
+/// What the client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Load {
+    pub kind: Loop,
+    pub matrix: u32,
+    pub connections: u32,
+}
 
 /// A server at a load.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,8 +22,7 @@ pub struct Key {
     /// `cops` or `linux`.
     pub system: String,
     pub model: String,
-    pub connections: u32,
-    pub matrix: u32,
+    pub load: Load,
 }
 
 /// The samples of one.
@@ -27,8 +36,19 @@ struct Cell {
 #[derive(Debug, Clone, Default)]
 pub struct Cells(Vec<Cell>);
 
-/// What is kept of the result of the load generator.
-const COLUMNS: [&str; 5] = ["sent", "received", "errors", "throughput_rps", "latency_us"];
+/// What is kept of the result of the load generator. `sent` and `received` are of the measured
+/// time. The errors are of the whole run: wrong answers, missing ones, lost connections.
+const COLUMNS: [&str; 9] = [
+    "sent",
+    "received",
+    "errors",
+    "wrong",
+    "missing",
+    "lost",
+    "throughput_rps",
+    "latency_us",
+    "send_lateness_us",
+];
 
 impl Cells {
     /// Those of a data file, if it was made like this: the given entries of its configuration are
@@ -65,16 +85,19 @@ impl Cells {
         self.0.iter().map(Cell::row).collect()
     }
 
-    /// COPS beside Linux, by matrix and number of connections.
+    /// COPS beside Linux, by loop, matrix and number of connections: the answers a second of each,
+    /// and ratios to a server of Linux. In a closed loop that is the server with the most answers;
+    /// in an open loop, in which all have the same number unless they are overloaded, it is for
+    /// each value the best one, and the server with the lowest p99 is named.
     pub fn table(&self) -> Table {
         let mut models: Vec<(&str, &str)> = Vec::new();
-        let mut loads: Vec<(u32, u32)> = Vec::new();
+        let mut loads: Vec<Load> = Vec::new();
         for Cell { key, .. } in &self.0 {
             let model = (key.system.as_str(), key.model.as_str());
             if !models.contains(&model) {
                 models.push(model);
             }
-            loads.push((key.matrix, key.connections));
+            loads.push(key.load);
         }
         models.sort_by_key(|(system, _)| *system != "cops");
         loads.sort_unstable();
@@ -82,30 +105,36 @@ impl Cells {
         let names = models.iter().map(|(system, model)| {
             if *system == "cops" { format!("COPS {model}") } else { (*model).to_owned() }
         });
-        let mut heading = vec!["matrix".to_owned(), "connections".to_owned()];
+        let mut heading = ["loop", "matrix", "connections"].map(str::to_owned).to_vec();
         heading.extend(names);
         heading.extend(["best of Linux", "ratio", "of p50", "of p99"].map(str::to_owned));
         let mut table = Table::new(0, &heading.iter().map(String::as_str).collect::<Vec<_>>());
         let rows = self.rows();
-        for (matrix, connections) in loads {
-            let at: Vec<&Row> = rows
-                .iter()
-                .filter(|row| row["matrix"] == matrix && row["connections"] == connections)
-                .collect();
-            let mut cells = vec![matrix.to_string(), connections.to_string()];
+        for load in loads {
+            let of_load = self.0.iter().zip(&rows).filter(|(cell, _)| cell.key.load == load);
+            let at: Vec<&Row> = of_load.map(|(_, row)| row).collect();
+            let Load { kind, matrix, connections } = load;
+            let mut cells =
+                vec![kind.name().to_owned(), matrix.to_string(), connections.to_string()];
             cells.extend(models.iter().map(|(system, model)| {
                 let row = at.iter().find(|row| row["system"] == *system && row["model"] == *model);
                 row.map_or_else(|| "-".to_owned(), |row| throughput(row))
             }));
-            let best = |system: &str| best(&at, system);
-            let (cops, linux) = (best("cops"), best("linux"));
-            cells.push(linux.map_or("-", |row| row["model"].as_str().unwrap_or("-")).to_owned());
-            let ratio = |path: &str| {
-                let pair =
-                    cops.zip(linux).map(|(cops, linux)| number(cops, path) / number(linux, path));
-                pair.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
+            let cops = best(&at, "cops");
+            let of_linux = |path: &str| match (kind, path) {
+                (Loop::Closed, _) | (_, THROUGHPUT) => best(&at, "linux"),
+                _ => lowest(&at, "linux", path),
             };
-            cells.extend(["throughput_rps", "latency_us.p50", "latency_us.p99"].map(ratio));
+            let named = of_linux(P99).and_then(|row| row["model"].as_str());
+            cells.push(named.unwrap_or("-").to_owned());
+            let ratio = |path: &str| {
+                // Without answers there are no latencies.
+                let cops = cops.filter(|row| path == THROUGHPUT || number(row, "received") > 0.0);
+                let pair = cops.zip(of_linux(path));
+                let ratio = pair.map(|(cops, linux)| number(cops, path) / number(linux, path));
+                ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
+            };
+            cells.extend([THROUGHPUT, "latency_us.p50", P99].map(ratio));
             table.add(cells);
         }
         table
@@ -119,12 +148,15 @@ impl Cell {
         let names = [
             ("system", Value::from(key.system.as_str())),
             ("model", key.model.as_str().into()),
-            ("connections", key.connections.into()),
-            ("matrix", key.matrix.into()),
-            ("loop", "closed".into()),
+            ("connections", key.load.connections.into()),
+            ("matrix", key.load.matrix.into()),
+            ("loop", key.load.kind.name().into()),
             ("samples", self.samples.clone().into()),
         ];
         row.extend(names.map(|(name, value)| (name.to_owned(), value)));
+        if key.load.kind == Loop::Open {
+            row.insert("period_ms".to_owned(), PERIOD_MS.into());
+        }
         row
     }
 }
@@ -135,26 +167,38 @@ fn cell(row: &Row) -> Option<Cell> {
     let key = Key {
         system: text("system")?,
         model: text("model")?,
-        connections: count("connections")?,
-        matrix: count("matrix")?,
+        load: Load {
+            kind: Loop::from_str(&text("loop")?, false).ok()?,
+            matrix: count("matrix")?,
+            connections: count("connections")?,
+        },
     };
     let samples = row.get("samples")?.as_array()?;
     Some(Cell { key, samples: samples.iter().filter_map(Value::as_object).cloned().collect() })
 }
 
+const THROUGHPUT: &str = "throughput_rps";
+const P99: &str = "latency_us.p99";
+
 /// The row of a system with the highest throughput.
 fn best<'r>(rows: &[&'r Row], system: &str) -> Option<&'r Row> {
     let of_it = rows.iter().copied().filter(|row| row["system"] == system);
-    of_it.max_by(|one, other| {
-        number(one, "throughput_rps").total_cmp(&number(other, "throughput_rps"))
-    })
+    of_it.max_by(|one, other| number(one, THROUGHPUT).total_cmp(&number(other, THROUGHPUT)))
+}
+
+/// The row of a system with the lowest value. A server without answers has none.
+fn lowest<'r>(rows: &[&'r Row], system: &str, path: &str) -> Option<&'r Row> {
+    let of_it = rows.iter().copied().filter(|row| row["system"] == system);
+    of_it
+        .filter(|row| number(row, "received") > 0.0)
+        .min_by(|one, other| number(one, path).total_cmp(&number(other, path)))
 }
 
 /// Answers a second, with the errors if there were any.
 fn throughput(row: &Row) -> String {
     let errors = number(row, "errors");
     let mark = if errors > 0.0 { format!(" ({errors:.0} errors)") } else { String::new() };
-    format!("{:.0}{mark}", number(row, "throughput_rps"))
+    format!("{:.0}{mark}", number(row, THROUGHPUT))
 }
 
 #[cfg(test)]
@@ -165,12 +209,18 @@ mod tests {
 
     fn key(system: &str, model: &str, connections: u32) -> Key {
         let [system, model] = [system, model].map(str::to_owned);
-        Key { system, model, connections, matrix: 1 }
+        Key { system, model, load: Load { kind: Loop::Closed, matrix: 1, connections } }
+    }
+
+    fn open(system: &str, model: &str, connections: u32) -> Key {
+        let closed = key(system, model, connections);
+        Key { load: Load { kind: Loop::Open, ..closed.load }, ..closed }
     }
 
     fn result(rps: f64) -> Row {
         let result = json!({ "sent": 9, "received": 9, "errors": 0, "throughput_rps": rps,
-            "latency_us": { "p50": 1e6 / rps, "p99": 3.0 }, "operation": "u64" });
+            "latency_us": { "p50": 1e6 / rps, "p99": 3.0 }, "operation": "u64",
+            "missing": 4, "send_lateness_us": { "p99": 7.0 } });
         result.as_object().expect("an object").clone()
     }
 
@@ -192,7 +242,9 @@ mod tests {
         assert_eq!(rows[0]["spread"]["throughput_rps"], json!([100.0, 400.0]));
         assert_eq!(rows[0]["samples"][1]["throughput_rps"], 400.0);
         assert_eq!((&rows[2]["system"], &rows[2]["model"]), (&"linux".into(), &"io-uring".into()));
-        assert!(!rows[0].contains_key("operation"));
+        assert!(!rows[0].contains_key("operation") && !rows[0].contains_key("period_ms"));
+        assert_eq!((&rows[0]["loop"], number(&rows[0], "missing")), (&"closed".into(), 4.0));
+        assert_eq!(number(&rows[0], "send_lateness_us.p99"), 7.0);
     }
 
     #[test]
@@ -214,14 +266,61 @@ mod tests {
     }
 
     #[test]
+    fn an_open_loop_is_a_load_of_its_own_also_after_it_was_read() {
+        let mut cells = measured();
+        cells.add(&open("linux", "epoll", 16), &result(5.0));
+        let document = json!({ "config": {}, "rows": cells.rows() });
+        let again = Cells::read(&document, &Map::new()).expect("is the same");
+        let count = |key: &Key| (cells.samples(key), again.samples(key));
+        assert_eq!(count(&key("linux", "epoll", 16)), (3, 3));
+        assert_eq!(count(&open("linux", "epoll", 16)), (1, 1));
+        assert_eq!(count(&open("linux", "epoll", 64)), (0, 0));
+        let rows = again.rows();
+        assert_eq!((&rows[3]["loop"], &rows[3]["period_ms"]), (&"open".into(), &100.into()));
+        // No loop that is known.
+        let mut other = cells.rows()[3].clone();
+        other.insert("loop".into(), "spiral".into());
+        let document = json!({ "config": {}, "rows": [other] });
+        assert!(Cells::read(&document, &Map::new()).expect("is the same").rows().is_empty());
+    }
+
+    #[test]
     fn cops_is_compared_with_the_best_of_linux() {
         let mut cells = measured();
         cells.add(&key("cops", "kcuc", 64), &result(10.0));
         let text = cells.table().plain();
         let lines: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[1], ["1", "16", "300", "150", "200", "io-uring", "1.50", "0.67", "1.00"]);
-        assert_eq!(lines[2], ["1", "64", "10", "-", "-", "-", "-", "-", "-"]);
+        let closed = ["closed", "1", "16", "300", "150", "200", "io-uring", "1.50", "0.67", "1.00"];
+        assert_eq!(lines[1], closed);
+        assert_eq!(lines[2], ["closed", "1", "64", "10", "-", "-", "-", "-", "-", "-"]);
+    }
+
+    #[test]
+    fn latencies_of_an_open_loop_are_compared_with_the_lowest_of_linux() {
+        let with = |rps: f64, p50: f64, p99: f64, received: u32| {
+            let mut result = result(rps);
+            result.insert("latency_us".into(), json!({ "p50": p50, "p99": p99 }));
+            result.insert("received".into(), received.into());
+            result
+        };
+        let mut cells = Cells::default();
+        for (connections, received) in [(16, 9), (64, 0)] {
+            let [cops, epoll, uring, none] =
+                [("cops", "kcuc"), ("linux", "epoll"), ("linux", "io-uring"), ("linux", "tokio")]
+                    .map(|(system, model)| open(system, model, connections));
+            cells.add(&cops, &with(160.0, 30.0, 60.0, received));
+            cells.add(&epoll, &with(160.0, 60.0, 400.0, 9));
+            cells.add(&uring, &with(100.0, 90.0, 120.0, 9));
+            // What answers nothing has no latency, and not the lowest one.
+            cells.add(&none, &with(0.0, 0.0, 0.0, 0));
+        }
+        let text = cells.table().plain();
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[1][..3], ["open", "1", "16"]);
+        assert_eq!(lines[1][lines[1].len() - 4..], ["io-uring", "1.00", "0.50", "0.50"]);
+        assert_eq!(lines[2][lines[2].len() - 4..], ["io-uring", "1.00", "-", "-"]);
     }
 
     #[test]

@@ -1,5 +1,10 @@
 //! The matrix service on COPS and on Linux, in the same emulator on the same tap device with the
-//! same client (decision 58): a closed loop by the wall clock.
+//! same client (decision 58), by the wall clock: a closed loop, which saturates; or an open one,
+//! which shows latencies at a given load, and what a server answers when that load is too much.
+//!
+//! An open loop needs no limit of the requests that await their answer: there are at most those of
+//! warm-up and measured time. The client counts each of them, sent or not, and what has no answer
+//! at the end of the drain is missing. The throughput is of answers within the measured time.
 //!
 //! In each round each server gets a machine that has just been booted, and all loads. The rounds
 //! take turns, so that a busy minute of the host hits all of them alike. After each load, the data
@@ -12,22 +17,24 @@ use std::process::Stdio;
 
 use serde_json::{Map, Value};
 
-use super::matrix::{Row, number};
-use crate::cli::{Bench, Model, Peer};
+use super::matrix::{PERIOD_MS, Row, number};
+use crate::cli::{Bench, Loop, Model, Peer};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
 use crate::qemu::command::{Boot, Network};
 use crate::qemu::console::PassThrough;
 use crate::qemu::namespace::{GUEST, HOST, Namespace, PREFIX, TAP, command_in};
 use crate::qemu::server::Server;
-use crate::service::{self, Client, Load, Pace};
+use crate::service::{self, Client, Pace};
 use crate::terminal::Progress;
 use crate::workspace::{Scratch, Workspace};
 
-use cells::{Cells, Key};
+use cells::{Cells, Key, Load};
 use linux::Linux;
 
 const CONNECTIONS: [u32; 5] = [1, 16, 64, 256, 1024];
+/// Of an open loop; the last one is an overload.
+const OPEN_CONNECTIONS: [u32; 5] = [1, 64, 256, 512, 1024];
 const ROUNDS: u32 = 5;
 /// Connections opened per second: the tap device loses none.
 const RAMP_PER_SECOND: u32 = 1000;
@@ -50,12 +57,17 @@ enum Contender {
 }
 
 impl Contender {
-    fn key(self, connections: u32, matrix: u32) -> Key {
-        let (system, model) = match self {
-            Self::Cops(model) => ("cops", model.name()),
-            Self::Linux(peer) => ("linux", peer.name()),
-        };
-        Key { system: system.to_owned(), model: model.to_owned(), connections, matrix }
+    /// System and model.
+    fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::Cops(model) => ["cops", model.name()],
+            Self::Linux(peer) => ["linux", peer.name()],
+        }
+    }
+
+    fn key(self, load: Load) -> Key {
+        let [system, model] = self.names().map(str::to_owned);
+        Key { system, model, load }
     }
 }
 
@@ -66,7 +78,8 @@ pub fn measure(
     options: &Bench,
     save: Save<'_>,
 ) -> Outcome<Measured> {
-    // First, because it is what a host most often does not allow.
+    let plan = Plan::new(options)?;
+    // Early, because it is what a host most often does not allow.
     let namespace = Namespace::make()?;
     let linux = Linux::prepare(workspace, prepared)?;
     let client = Client::build(workspace, Progress::Lines)?;
@@ -79,21 +92,20 @@ pub fn measure(
     like.extend(configuration.clone());
     let mut cells = earlier(options, &like)?;
 
-    let plan = Plan::new(options);
     let setting =
         Setting { prepared, options, linux, client, namespace, scratch: workspace.scratch()? };
     for round in 1..=plan.rounds {
         for &contender in &plan.contenders {
-            let loads = plan.open(&cells, contender, round);
+            let loads = plan.left(&cells, contender, round);
             if loads.is_empty() {
                 continue;
             }
-            let Key { system, model, .. } = contender.key(0, 0);
+            let [system, model] = contender.names();
             eprintln!("round {round} of {}: {system} {model}, {} loads", plan.rounds, loads.len());
             let mut server = setting.start(contender)?;
-            for (connections, matrix) in loads {
-                let result = setting.load(&mut server, connections, matrix)?;
-                let key = contender.key(connections, matrix);
+            for load in loads {
+                let result = setting.load(&mut server, load)?;
+                let key = contender.key(load);
                 println!("{}", line(&key, &cells.add(&key, &result)));
                 save(&cells.rows(), &configuration)?;
             }
@@ -125,38 +137,51 @@ fn earlier(options: &Bench, like: &Map<String, Value>) -> Outcome<Cells> {
 #[derive(Debug)]
 struct Plan {
     contenders: Vec<Contender>,
-    /// Numbers of connections and sides of matrices.
-    loads: Vec<(u32, u32)>,
+    loads: Vec<Load>,
     rounds: u32,
 }
 
 impl Plan {
-    fn new(options: &Bench) -> Self {
+    fn new(options: &Bench) -> Outcome<Self> {
+        if options.loops.contains(&Loop::Pause) {
+            return Err(Failure::new("bench peers has no client that pauses (--loop pause)")
+                .advise("give --loop open, --loop closed or both"));
+        }
         let models = if options.model.is_empty() { &[Model::Kcuc] } else { &*options.model };
         let peers = if options.peer.is_empty() { &Peer::ALL } else { &*options.peer };
-        let counts: &[u32] = match (options.connections.is_empty(), options.quick) {
-            (false, _) => &options.connections,
-            (true, true) => &[1, 64],
-            (true, false) => &CONNECTIONS,
-        };
-        let matrices = if options.matrix.is_empty() { &[1] } else { &*options.matrix };
         let cops = models.iter().map(|&model| Contender::Cops(model));
-        let loads = matrices
-            .iter()
-            .flat_map(|&matrix| counts.iter().map(move |&connections| (connections, matrix)));
-        Self {
+        // The closed loop comes first: after an overload a server may still work on its requests.
+        let kinds = [Loop::Closed, Loop::Open].into_iter().filter(|kind| match &*options.loops {
+            [] => *kind == Loop::Closed,
+            asked => asked.contains(kind),
+        });
+        let loads = kinds.flat_map(|kind| {
+            let (matrix, counts): (u32, &[u32]) = match kind {
+                Loop::Open => (15, &OPEN_CONNECTIONS),
+                _ => (1, &CONNECTIONS),
+            };
+            let counts = match (&*options.connections, options.quick) {
+                ([], true) => &[1, 64],
+                ([], false) => counts,
+                (asked, _) => asked,
+            };
+            let matrices =
+                if options.matrix.is_empty() { vec![matrix] } else { options.matrix.clone() };
+            matrices.into_iter().flat_map(move |matrix| {
+                counts.iter().map(move |&connections| Load { kind, matrix, connections })
+            })
+        });
+        Ok(Self {
             contenders: cops.chain(peers.iter().map(|&peer| Contender::Linux(peer))).collect(),
             loads: loads.collect(),
             rounds: options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS }),
-        }
+        })
     }
 
     /// The loads of a server that have no sample of this round.
-    fn open(&self, cells: &Cells, contender: Contender, round: u32) -> Vec<(u32, u32)> {
-        let is_open = |&(connections, matrix): &(u32, u32)| {
-            cells.samples(&contender.key(connections, matrix)) < round as usize
-        };
-        self.loads.iter().copied().filter(is_open).collect()
+    fn left(&self, cells: &Cells, contender: Contender, round: u32) -> Vec<Load> {
+        let is_left = |load: &Load| cells.samples(&contender.key(*load)) < round as usize;
+        self.loads.iter().copied().filter(is_left).collect()
     }
 }
 
@@ -192,11 +217,11 @@ impl Setting<'_> {
     }
 
     /// The result of the load generator: a row.
-    fn load(&self, server: &mut Server, connections: u32, matrix: u32) -> Outcome<Row> {
-        let load = Load {
-            connections,
-            matrix,
-            pace: Pace::Closed,
+    fn load(&self, server: &mut Server, load: Load) -> Outcome<Row> {
+        let load = service::Load {
+            connections: load.connections,
+            matrix: load.matrix,
+            pace: pace(load.kind),
             seconds: self.options.seconds.unwrap_or(if self.options.quick { 1 } else { 3 }),
             warm_up_seconds: 1,
             drain_seconds: service::DRAIN_SECONDS,
@@ -214,17 +239,24 @@ impl Setting<'_> {
     }
 }
 
+/// When the client sends. A plan has no load with pauses.
+fn pace(kind: Loop) -> Pace {
+    match kind {
+        Loop::Open => Pace::Open { period_ms: PERIOD_MS },
+        Loop::Closed | Loop::Pause => Pace::Closed,
+    }
+}
+
 /// A sample as a line, while the measurement runs.
-fn line(key: &Key, sample: &Row) -> String {
+fn line(Key { system, model, load }: &Key, sample: &Row) -> String {
+    let Load { kind, matrix, connections } = load;
     format!(
-        "{:<5} {:<10} {:>5} connections {:>3} x {:<3} {:>9.0}/s  mean {:>9.0} p99 {:>9.0} us  errors {}",
-        key.system,
-        key.model,
-        key.connections,
-        key.matrix,
-        key.matrix,
+        "{system:<5} {model:<10} {:<6} {connections:>5} connections {matrix:>3} x {matrix:<3} \
+         {:>9.0}/s  mean {:>9.0} p50 {:>9.0} p99 {:>9.0} us  errors {}",
+        kind.name(),
         number(sample, "throughput_rps"),
         number(sample, "latency_us.mean"),
+        number(sample, "latency_us.p50"),
         number(sample, "latency_us.p99"),
         number(sample, "errors"),
     )
@@ -237,38 +269,82 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    fn plan(words: &[&str]) -> Plan {
-        let cli = Cli::try_parse_from([&["cops", "bench", "peers"], words].concat()).unwrap();
+    fn planned(words: &str) -> Outcome<Plan> {
+        let words = ["cops", "bench", "peers"].into_iter().chain(words.split_whitespace());
+        let cli = Cli::try_parse_from(words).unwrap();
         let Command::Bench(options) = cli.command else { panic!("not bench") };
         Plan::new(&options)
     }
 
+    fn plan(words: &str) -> Plan {
+        planned(words).unwrap()
+    }
+
+    /// Loads as loop, matrix and connections.
+    fn loads(words: &str) -> Vec<(Loop, u32, u32)> {
+        let loads = plan(words).loads.into_iter();
+        loads.map(|load| (load.kind, load.matrix, load.connections)).collect()
+    }
+
     #[test]
     fn everything_is_measured_if_nothing_is_chosen() {
-        let all = plan(&[]);
+        let all = plan("");
         assert_eq!((all.contenders.len(), all.rounds), (7, 5));
-        assert_eq!(all.loads, CONNECTIONS.map(|connections| (connections, 1)));
-        let quick = plan(&["--quick"]);
+        assert_eq!(loads(""), CONNECTIONS.map(|connections| (Loop::Closed, 1, connections)));
+        let quick = plan("--quick");
         assert_eq!((quick.loads.len(), quick.rounds), (2, 1));
     }
 
     #[test]
-    fn models_servers_and_loads_can_be_chosen() {
-        let words = "--model kcuc,ktut --peer io-uring --connections 1,64 --matrix 1,15 --repeat 2";
-        let chosen = plan(&words.split(' ').collect::<Vec<_>>());
-        let names = chosen.contenders.iter().map(|contender| contender.key(0, 0).model);
+    fn models_and_servers_can_be_chosen() {
+        let chosen = plan("--model kcuc,ktut --peer io-uring --repeat 2");
+        let names = chosen.contenders.iter().map(|contender| contender.names()[1]);
         assert_eq!(names.collect::<Vec<_>>(), ["kcuc", "ktut", "io-uring"]);
-        assert_eq!(chosen.loads, [(1, 1), (64, 1), (1, 15), (64, 15)]);
         assert_eq!(chosen.rounds, 2);
     }
 
     #[test]
+    fn loads_can_be_chosen() {
+        use Loop::{Closed, Open};
+        assert_eq!(
+            loads("--connections 1,64 --matrix 1,15"),
+            [(Closed, 1, 1), (Closed, 1, 64), (Closed, 15, 1), (Closed, 15, 64)]
+        );
+        let open = OPEN_CONNECTIONS.map(|connections| (Open, 15, connections));
+        assert_eq!(loads("--loop open"), open);
+        assert_eq!(loads("--loop open --quick"), [(Open, 15, 1), (Open, 15, 64)]);
+        // Each loop has its matrix, unless one is given; the closed loop comes first.
+        assert_eq!(loads("--loop open,closed --connections 64"), [(Closed, 1, 64), (Open, 15, 64)]);
+        assert_eq!(
+            loads("--loop open,closed --connections 64 --matrix 8"),
+            [(Closed, 8, 64), (Open, 8, 64)]
+        );
+    }
+
+    #[test]
+    fn a_client_that_pauses_is_refused() {
+        for words in ["--loop pause", "--loop open,pause"] {
+            let failure = planned(words).expect_err(words).to_string();
+            assert!(failure.contains("--loop pause"), "{failure}");
+        }
+    }
+
+    #[test]
+    fn each_kind_of_loop_has_its_pace() {
+        assert_eq!(pace(Loop::Open), Pace::Open { period_ms: 100 });
+        assert_eq!(pace(Loop::Closed), Pace::Closed);
+    }
+
+    #[test]
     fn a_round_measures_what_has_no_sample_of_it() {
-        let (plan, mut cells) = (plan(&["--connections", "1,64"]), Cells::default());
+        let words = "--connections 1,64 --matrix 1 --loop open,closed";
+        let (plan, mut cells) = (plan(words), Cells::default());
         let (cops, linux) = (plan.contenders[0], plan.contenders[1]);
-        cells.add(&cops.key(64, 1), &Row::new());
-        assert_eq!(plan.open(&cells, cops, 1), [(1, 1)]);
-        assert_eq!(plan.open(&cells, cops, 2).len(), 2);
-        assert_eq!(plan.open(&cells, linux, 1).len(), 2);
+        let load = |kind, connections| Load { kind, matrix: 1, connections };
+        cells.add(&cops.key(load(Loop::Closed, 64)), &Row::new());
+        let (closed, open) = (load(Loop::Closed, 1), load(Loop::Open, 1));
+        assert_eq!(plan.left(&cells, cops, 1), [closed, open, load(Loop::Open, 64)]);
+        assert_eq!(plan.left(&cells, cops, 2).len(), 4);
+        assert_eq!(plan.left(&cells, linux, 1).len(), 4);
     }
 }
