@@ -5,6 +5,8 @@ mod common;
 use common::*;
 use cops_net::{Connection, Error, Shutdown};
 use proptest::prelude::*;
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{Ipv4Packet, Ipv4Repr, TcpPacket, TcpRepr, TcpTimestampRepr};
 use std::sync::{Arc, Mutex};
 
 /// Records the frames that both hosts send.
@@ -113,6 +115,61 @@ fn the_frames_are_those_of_smoltcp() {
         assert_eq!(fast, slow, "frame {index}");
     }
     assert_eq!(fast.len(), slow.len());
+}
+
+/// The SYN `frame` with the option of timestamps, as Linux sends it.
+fn with_timestamps(frame: &[u8]) -> Vec<u8> {
+    let (ignored, usual) = (ChecksumCapabilities::ignored(), ChecksumCapabilities::default());
+    let ip = Ipv4Packet::new_checked(&frame[14..]).unwrap();
+    let mut ip_repr = Ipv4Repr::parse(&ip, &ignored).unwrap();
+    let (source, target) = (ip_repr.src_addr.into(), ip_repr.dst_addr.into());
+    let segment = TcpPacket::new_checked(ip.payload()).unwrap();
+    let mut repr = TcpRepr::parse(&segment, &source, &target, &ignored).unwrap();
+    repr.timestamp = Some(TcpTimestampRepr::new(4711, 0));
+    ip_repr.payload_len = repr.buffer_len();
+    let mut offered = frame[..14].to_vec();
+    offered.resize(34 + repr.buffer_len(), 0);
+    ip_repr.emit(&mut Ipv4Packet::new_unchecked(&mut offered[14..]), &usual);
+    let mut segment = TcpPacket::new_unchecked(&mut offered[34..]);
+    repr.emit(&mut segment, &source, &target, &usual);
+    offered
+}
+
+/// Timestamps are used only if both sides offer them, and this side does not.
+#[test]
+fn a_peer_that_offers_timestamps_enters_the_fast_path() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    // So the hosts know each other's addresses.
+    drop(world.pair(&listener));
+    world.run_for(SECOND);
+    let before = world.b.stack.statistics().fast_path_entered;
+    let lost = Arc::new(Mutex::new(None));
+    let tape = lost.clone();
+    world.a.outgoing.lock().unwrap().filter = Some(Box::new(move |frame| {
+        let opens = tcp_flags_and_length(frame).is_some_and(|(flags, _)| flags == SYN);
+        if opens {
+            *tape.lock().unwrap() = Some(frame.to_vec());
+        }
+        !opens
+    }));
+    let client = world.a.stack.connect(address("10.0.0.2:7")).unwrap();
+    assert!(world.run_until(SECOND, |_| lost.lock().unwrap().is_some()));
+    let syn = lost.lock().unwrap().take().unwrap();
+    world.b.stack.receive(&with_timestamps(&syn));
+    let mut server = None;
+    assert!(world.run_until(SECOND, |_| {
+        server = server.take().or_else(|| listener.try_accept().ok());
+        server.is_some() && connected(&client) == Some(Ok(()))
+    }));
+    let server = server.unwrap();
+    world.run_for(3 * SECOND);
+    assert_eq!(world.b.stack.statistics().fast_path_entered, before + 1, "it is idle");
+    for round in 0..6 {
+        exchange(&mut world, (&client, &server), round, (10, 20), 100);
+    }
+    assert!(world.b.stack.statistics().frames_fast >= 5);
+    assert_eq!(times_left(&world), 0);
 }
 
 #[test]

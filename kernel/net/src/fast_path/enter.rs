@@ -26,13 +26,13 @@ const SHORT_STAY_SEGMENTS: u32 = 64;
 /// The largest segment over Ethernet, as smoltcp computes it from the interface's packet size.
 const SEGMENT_BYTES_DEFAULT: u16 = 536;
 
-/// The options of the peer's SYN.
+/// The options of the peer's SYN. Timestamps that it offers do not matter: our sockets never use
+/// them, so the peer does not either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PeerOptions {
     pub(super) segment_bytes_max: Option<u16>,
     pub(super) window_scale: Option<u8>,
     pub(super) sack_permitted: bool,
-    has_timestamp: bool,
 }
 
 /// What has to be known about a connection for it to enter and to leave the fast path. While it is
@@ -158,7 +158,6 @@ fn options_of(segment: &Segment<'_>) -> Option<PeerOptions> {
         segment_bytes_max: repr.max_seg_size,
         window_scale: repr.window_scale,
         sack_permitted: repr.sack_permitted,
-        has_timestamp: repr.timestamp.is_some(),
     })
 }
 
@@ -174,8 +173,7 @@ fn may_enter(shared: &Shared, socket: &Socket<'_>, stream: &Stream) -> bool {
         && configuration.transmit_buffer_bytes <= INITIAL_WINDOW_BYTES
         && configuration.receive_buffer_bytes <= DATA_BYTES_MAX
         && tracking.options.is_some_and(|options| {
-            !options.has_timestamp
-                && options.segment_bytes_max.is_some_and(|bytes| bytes >= SEGMENT_BYTES_DEFAULT)
+            options.segment_bytes_max.is_some_and(|bytes| bytes >= SEGMENT_BYTES_DEFAULT)
         })
 }
 
