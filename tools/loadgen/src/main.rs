@@ -2,7 +2,7 @@
 //! exit status.
 
 use std::fs;
-use std::io::{Write, stdout};
+use std::io::{Write, stdin, stdout};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::ExitCode;
@@ -44,6 +44,9 @@ fn drive(arguments: &Arguments) -> Result<bool, AnyError> {
     let mut progress = Progress::new();
     let mut poll = mio::Poll::new()?;
     let connections = opening::open_all(&mut poll, address, settings, &workload, &mut progress)?;
+    if arguments.hold {
+        hold()?;
+    }
     let measurements = load::run(&mut poll, connections, settings, &workload, &mut progress)?;
     drop(progress);
 
@@ -62,6 +65,14 @@ fn drive(arguments: &Arguments) -> Result<bool, AnyError> {
         write_plots(&outcome, directory)?;
     }
     Ok(outcome.errors() == 0)
+}
+
+/// Says that all connections are open, and waits until the load is to begin.
+fn hold() -> std::io::Result<()> {
+    let mut output = stdout();
+    output.write_all(b"all open\n")?;
+    output.flush()?;
+    stdin().read_line(&mut String::new()).map(drop)
 }
 
 /// Runs the hostile clients. Returns whether the server passed every case.
