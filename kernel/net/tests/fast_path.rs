@@ -396,12 +396,28 @@ proptest! {
     }
 }
 
-/// A host with memory for many idle connections and for the buffers of two.
+/// What the sockets of two connections and `connections` idle ones are charged, and no more.
+fn room_for_two(connections: usize) -> usize {
+    let stack = World::new().b.stack;
+    let socket = stack.memory_per_connection(true) - stack.memory_per_connection(false);
+    connections * 2560 + 2 * socket + 100
+}
+
+/// Sends as much as the other end has room for, and nothing reads it.
+fn fill(world: &mut World, (client, server): &(Connection, Connection)) {
+    assert!(world.run_until(60 * SECOND, |_| {
+        let there = server.unread_bytes() + client.unacknowledged_bytes();
+        let _ = client.try_send(&vec![7; 4096_usize.saturating_sub(there)]);
+        server.unread_bytes() == 4096
+    }));
+}
+
+/// A host with memory for four idle connections and the sockets of two.
 #[test]
 fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() {
     let a = static_configuration(&[ADDRESS_A], 11);
     let mut b = static_configuration(&[ADDRESS_B], 22);
-    b.maximum_connection_bytes = 5 * 2560 + 2 * 9500;
+    b.maximum_connection_bytes = room_for_two(4);
     let mut world = World::from(a, b);
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
     let mut pairs = Vec::new();
@@ -409,10 +425,9 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
         pairs.push(world.pair(&listener));
         world.run_for(3 * SECOND);
     }
-    // Two connections with something unread have the buffers.
-    for (client, server) in &pairs[..2] {
-        client.try_send(b"unread").unwrap();
-        assert!(world.run_until(5 * SECOND, |_| server.unread_bytes() == 6));
+    // Two connections of which nothing is read have the memory.
+    for pair in &pairs[..2] {
+        fill(&mut world, pair);
     }
     let (client, server) = &pairs[2];
     client.try_send(b"later").unwrap();
@@ -428,7 +443,7 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
     assert_eq!(client.take_error(), Some(Error::ConnectionReset));
     // When the others have read, their buffers are freed, and what was lost arrives.
     for (_, server) in &pairs[..2] {
-        assert_eq!(server.try_receive(&mut [0; 9]), Ok(6));
+        assert_eq!(server.try_receive(&mut [0; 4096]), Ok(4096));
     }
     let server = &pairs[2].1;
     assert!(world.run_until(120 * SECOND, |_| server.try_receive(&mut [0; 9]) == Ok(5)));
@@ -442,7 +457,7 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
 fn a_burst_that_is_refused_arrives_when_there_is_memory() {
     let a = static_configuration(&[ADDRESS_A], 11);
     let mut b = static_configuration(&[ADDRESS_B], 22);
-    b.maximum_connection_bytes = 4 * 2560 + 2 * 9500;
+    b.maximum_connection_bytes = room_for_two(3);
     let mut world = World::from(a, b);
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
     let mut pairs = Vec::new();
@@ -452,9 +467,8 @@ fn a_burst_that_is_refused_arrives_when_there_is_memory() {
     }
     let (client, server) = pairs.pop().unwrap();
     client.set_no_delay(true);
-    for (other, unread) in &pairs {
-        other.try_send(b"unread").unwrap();
-        assert!(world.run_until(5 * SECOND, |_| unread.unread_bytes() == 6));
+    for pair in &pairs {
+        fill(&mut world, pair);
     }
     let before = world.b.stack.statistics();
     // Five segments, which arrive together.
@@ -470,7 +484,7 @@ fn a_burst_that_is_refused_arrives_when_there_is_memory() {
     let refused = after.dropped_no_room - before.dropped_no_room;
     assert!(refused >= 5, "{refused} segments were refused");
     for (_, unread) in &pairs {
-        assert_eq!(unread.try_receive(&mut [0; 9]), Ok(6));
+        assert_eq!(unread.try_receive(&mut [0; 4096]), Ok(4096));
     }
     let mut received = Vec::new();
     let mut buffer = [0; 700];
