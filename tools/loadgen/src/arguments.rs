@@ -77,7 +77,8 @@ pub struct Arguments {
     pub replot: Option<PathBuf>,
 
     /// Once all connections are open, prints `all open` and waits for a line of standard input, or
-    /// its end, before the load: until then they are idle.
+    /// its end, before the load: until then they are idle. After the load, prints `all answered`
+    /// and waits once more before it closes them.
     #[arg(long, conflicts_with_all = ["hostile", "replot"])]
     pub hold: bool,
 

@@ -44,10 +44,11 @@ fn drive(arguments: &Arguments) -> Result<bool, AnyError> {
     let mut progress = Progress::new();
     let mut poll = mio::Poll::new()?;
     let connections = opening::open_all(&mut poll, address, settings, &workload, &mut progress)?;
-    if arguments.hold {
-        hold()?;
-    }
-    let measurements = load::run(&mut poll, connections, settings, &workload, &mut progress)?;
+    let hold = |what| if arguments.hold { hold(what) } else { Ok(()) };
+    hold("all open")?;
+    let at_end = || hold("all answered");
+    let measurements =
+        load::run(&mut poll, connections, settings, &workload, &mut progress, at_end)?;
     drop(progress);
 
     let outcome = Outcome::new(settings, &arguments.label, &measurements);
@@ -67,10 +68,10 @@ fn drive(arguments: &Arguments) -> Result<bool, AnyError> {
     Ok(outcome.errors() == 0)
 }
 
-/// Says that all connections are open, and waits until the load is to begin.
-fn hold() -> std::io::Result<()> {
+/// Says `what` has been done, and waits until it may continue.
+fn hold(what: &str) -> std::io::Result<()> {
     let mut output = stdout();
-    output.write_all(b"all open\n")?;
+    writeln!(output, "{what}")?;
     output.flush()?;
     stdin().read_line(&mut String::new()).map(drop)
 }

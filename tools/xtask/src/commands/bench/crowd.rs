@@ -37,7 +37,7 @@ const IDLE: Duration = Duration::from_secs(3);
 const PERIOD_SECONDS: u32 = 10;
 /// How long a connection may wait for its last answer: with repeated segments.
 const DRAIN_SECONDS: u32 = 5;
-/// Time limit for opening all of them.
+/// Time limit for opening all of them, and for the load.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// A row for one hart, and one for those of `--smp`.
@@ -95,7 +95,7 @@ impl Crowd<'_> {
             .map(|(number, share)| self.holder(number, share))
             .collect::<Outcome<Vec<_>>>()?;
         for holder in &mut holders {
-            server.attend(|| holder.is_open(began))?;
+            server.attend(|| holder.has_said_something(began))?;
         }
         let seconds_to_open = began.elapsed().as_secs();
         let idle_until = Instant::now() + IDLE;
@@ -106,7 +106,15 @@ impl Crowd<'_> {
             return Err(Failure::new(format!("the kernel has {held} connections, not {count}")));
         }
         for holder in &mut holders {
-            holder.begin_load()?;
+            holder.resume()?;
+        }
+        // None closes its connections before all are answered: the others would have to wait.
+        let began = Instant::now();
+        for holder in &mut holders {
+            server.attend(|| holder.has_said_something(began))?;
+        }
+        for holder in &mut holders {
+            holder.resume()?;
         }
         let (mut answered, mut errors) = (0, 0);
         for holder in &mut holders {
@@ -180,22 +188,25 @@ struct Holder {
 }
 
 impl Holder {
-    /// Whether all its connections are open, and each has been answered.
-    fn is_open(&mut self, began: Instant) -> Outcome<Option<()>> {
+    /// Whether it has said that it waits: all its connections are open, or the load is over.
+    fn has_said_something(&mut self, began: Instant) -> Outcome<Option<()>> {
         if self.lines.try_recv().is_ok() {
             return Ok(Some(()));
         }
         if self.has_ended()?.is_some() {
-            return Err(Failure::new("a load generator could not open its connections"));
+            return Err(Failure::new("a load generator has ended early"));
         }
         if began.elapsed() > LIMIT {
-            return Err(Failure::new(format!("not all are open after {} s", LIMIT.as_secs())));
+            return Err(Failure::new(format!(
+                "a load generator says nothing for {} s",
+                LIMIT.as_secs()
+            )));
         }
         Ok(None)
     }
 
-    /// Lets the load begin.
-    fn begin_load(&mut self) -> Outcome<()> {
+    /// Lets it continue.
+    fn resume(&mut self) -> Outcome<()> {
         let input = self.child.stdin.as_mut();
         let written = input.map_or(Ok(()), |input| input.write_all(b"\n"));
         written.because(|| "a load generator has ended".into())
