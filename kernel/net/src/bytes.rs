@@ -38,23 +38,37 @@ impl ByteQueue {
         }
     }
 
+    /// Whether `more` bytes can be appended as it is.
+    #[inline]
+    pub(crate) fn has_room(&self, more: usize) -> bool {
+        more <= self.bytes.len() - self.end
+    }
+
     /// Room for `more` bytes.
     fn room(&mut self, more: usize) -> Result<&mut [u8], OutOfMemory> {
-        if more > self.bytes.len() - self.end {
+        if !self.has_room(more) {
             self.grow(more)?;
         }
         Ok(&mut self.bytes[self.end..self.end + more])
     }
 
+    /// How much memory it needs besides what it has, for `more` bytes.
+    pub(crate) fn missing(&self, more: usize) -> usize {
+        let bytes = (self.len() + more).next_power_of_two().max(BYTES_MIN);
+        bytes.saturating_sub(self.bytes.len())
+    }
+
+    /// Makes room for `more` bytes.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the bytes in the queue are as they were.
     #[inline(never)]
-    fn grow(&mut self, more: usize) -> Result<(), OutOfMemory> {
-        let length = self.len();
+    pub(crate) fn grow(&mut self, more: usize) -> Result<(), OutOfMemory> {
+        let (length, missing) = (self.len(), self.missing(more));
         if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, length);
         }
-        let bytes = (length + more).next_power_of_two().max(BYTES_MIN);
-        let missing = bytes.saturating_sub(self.bytes.len());
         self.bytes.try_resize(self.bytes.len() + missing, 0)
     }
 
@@ -85,11 +99,9 @@ impl ByteQueue {
         Ok((count, result))
     }
 
-    /// Frees the memory of an empty queue.
-    pub(crate) fn release(&mut self) {
-        if self.is_empty() {
-            *self = ByteQueue::default();
-        }
+    /// Frees the memory of an empty queue. Returns how many bytes that was.
+    pub(crate) fn release(&mut self) -> usize {
+        if self.is_empty() { core::mem::take(self).bytes.len() } else { 0 }
     }
 
     /// Whether it has memory.

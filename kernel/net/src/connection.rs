@@ -14,7 +14,6 @@ use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
 use crate::error::Error;
 use crate::opening::Claim;
 use crate::readiness::Readiness;
-use crate::shared::{BufferSlot, Shared};
 use crate::stack::Stack;
 use crate::stream::{Owner, Stream};
 
@@ -81,7 +80,7 @@ impl Connection {
     ) -> Result<R, Error> {
         let mut state = self.endpoint.state.lock();
         if state.fast.is_none() {
-            let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
+            let (socket, stream) = state.stream_or_failure()?;
             return act(socket, stream);
         }
         drop(state);
@@ -90,7 +89,7 @@ impl Connection {
         let now = core.now(shared);
         let mut state = self.endpoint.state.lock();
         core.leave_fast_path(shared, &self.endpoint, &mut state, now)?;
-        let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
+        let (socket, stream) = state.stream_or_failure()?;
         act(socket, stream)
     }
 
@@ -116,7 +115,7 @@ impl Connection {
         if state.record().is_some_and(|stream| stream.established) {
             return Ok(());
         }
-        let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
+        let (socket, stream) = state.stream_or_failure()?;
         match (stream.failure, socket.state()) {
             (Some(failure), _) => Err(failure),
             (None, State::SynSent | State::SynReceived) => {
@@ -171,13 +170,13 @@ impl Connection {
     fn send(&self, waker: Option<&Waker>, data: &[u8]) -> Result<usize, Error> {
         let mut state = self.endpoint.state.lock();
         let sent = if state.fast.is_some() {
-            fast_send(&self.stack.shared, &mut state, waker, data.len(), |buffer| {
+            fast_send(&mut state, waker, data.len(), |buffer| {
                 buffer.copy_from_slice(&data[..buffer.len()]);
                 (buffer.len(), ())
             })?
             .0
         } else {
-            let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
+            let (socket, stream) = state.stream_or_failure()?;
             stream.check_sendable(socket, waker)?;
             // `Err` cannot happen: `check_sendable` has checked the state.
             socket.send_slice(data).map_err(|_| Error::BrokenPipe)?
@@ -195,9 +194,9 @@ impl Connection {
     ) -> Result<R, Error> {
         let mut state = self.endpoint.state.lock();
         let (sent, result) = if state.fast.is_some() {
-            fast_send(&self.stack.shared, &mut state, waker, length, fill)?
+            fast_send(&mut state, waker, length, fill)?
         } else {
-            let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
+            let (socket, stream) = state.stream_or_failure()?;
             stream.check_sendable(socket, waker)?;
             let filled = socket.send(|buffer| {
                 let end = buffer.len().min(length);
@@ -281,7 +280,7 @@ impl Connection {
             })?;
             (taken, serve)
         } else {
-            let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
+            let (socket, stream) = state.stream_or_failure()?;
             if !stream.check_receivable(socket, waker)? {
                 return Ok(0);
             }
@@ -474,14 +473,12 @@ impl Connection {
 
 /// Queues bytes of a connection on the fast path.
 fn fast_send<R>(
-    shared: &Arc<Shared>,
     state: &mut EndpointState,
     waker: Option<&Waker>,
     length: usize,
     fill: impl FnOnce(&mut [u8]) -> (usize, R),
 ) -> Result<(usize, R), Error> {
-    let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), buffers, .. } = state
-    else {
+    let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state else {
         return Err(Error::NotConnected);
     };
     if fast.room() == 0 {
@@ -489,9 +486,6 @@ fn fast_send<R>(
             stream.senders.register(waker);
         }
         return Err(Error::WouldBlock);
-    }
-    if buffers.is_none() {
-        *buffers = Some(BufferSlot::take(shared)?);
     }
     Ok(fast.write(length, fill)?)
 }
@@ -506,7 +500,7 @@ fn receive_from_socket<R>(
     waker: Option<&Waker>,
     take: impl FnOnce(&[u8]) -> (usize, R),
 ) -> Result<(usize, R, bool), Error> {
-    let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
+    let (socket, stream) = state.stream_or_failure()?;
     if !stream.check_receivable(socket, waker)? {
         return Ok((0, take(&[]).1, false));
     }

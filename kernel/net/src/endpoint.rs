@@ -57,8 +57,7 @@ pub(crate) struct EndpointState {
     pub(crate) handle: Option<SocketHandle>,
     /// What is added to the socket's sequence numbers to get the connection's (see `fast_path`).
     pub(crate) shift: u32,
-    /// Permission for the socket of a TCP connection, or for its queues on the fast path. There is
-    /// none while it has neither.
+    /// Permission for the socket of a TCP connection. There is none while it has no socket.
     pub(crate) buffers: Option<BufferSlot>,
     /// The state of a connection on the fast path.
     pub(crate) fast: Option<FastPath>,
@@ -126,16 +125,15 @@ impl EndpointState {
         }
     }
 
-    /// Makes sure that the connection may have buffers.
+    /// The same, or why there is no socket.
     ///
     /// # Errors
-    /// [`OutOfMemory`].
-    #[inline]
-    pub(crate) fn claim_buffers(&mut self, shared: &Arc<Shared>) -> Result<(), OutOfMemory> {
-        if self.buffers.is_none() {
-            self.buffers = Some(BufferSlot::take(shared)?);
-        }
-        Ok(())
+    /// How the connection ended, or [`Error::NotConnected`].
+    pub(crate) fn stream_or_failure(
+        &mut self,
+    ) -> Result<(&mut tcp::Socket<'static>, &mut Stream), Error> {
+        let failure = self.record().and_then(|stream| stream.failure);
+        self.stream().ok_or(failure.unwrap_or(Error::NotConnected))
     }
 
     /// Frees the socket and its buffers.
@@ -143,6 +141,20 @@ impl EndpointState {
         self.sockets = SocketSet::new(List::new().into_vec());
         self.handle = None;
         self.shift = 0;
+        self.buffers = None;
+    }
+
+    /// Frees the buffers of a closed socket if nothing is to be read from it. What is in the other
+    /// one is never sent.
+    pub(crate) fn free_buffers_if_over(&mut self) {
+        if let Some((socket, _)) = self.stream()
+            && socket.state() == tcp::State::Closed
+            && socket.recv_queue() == 0
+        {
+            let empty = || tcp::SocketBuffer::new(List::new().into_vec());
+            *socket = tcp::Socket::new(empty(), empty());
+            self.buffers = None;
+        }
     }
 
     /// Whether this is an established connection of which the last `length` bytes in the transmit
@@ -178,7 +190,7 @@ impl Endpoint {
         now: u64,
     ) -> Result<Arc<Endpoint>, Error> {
         let slot = ConnectionSlot::take(shared)?;
-        let buffers = Some(BufferSlot::take(shared)?);
+        let buffers = Some(BufferSlot::take_new(shared)?);
         let socket = Self::stream_socket(shared, link)?;
         let stream = Stream::new(key, owner, slot, now);
         Self::assemble(shared, link, socket, Protocol::Stream(stream), buffers)

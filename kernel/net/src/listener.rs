@@ -52,6 +52,10 @@ impl Listener {
         if let Some((_, stream)) = endpoint.state.lock().stream() {
             stream.owner = Owner::Handle;
         }
+        if self.stack.shared.is_memory_short() {
+            // If nothing arrives, it frees its buffers soon.
+            self.stack.kick(&endpoint);
+        }
         Ok(Connection::new(self.stack.clone(), endpoint, None))
     }
 

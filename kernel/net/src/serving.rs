@@ -7,9 +7,8 @@ use smoltcp::socket::tcp::State;
 use crate::egress::Egress;
 use crate::endpoint::{Endpoint, EndpointState, LinkKind};
 use crate::error::Error;
-use crate::fast_path::IDLE_MICROSECONDS;
 use crate::link_core::{Arrival, LinkCore};
-use crate::shared::Shared;
+use crate::shared::{IDLE_MICROSECONDS, Shared};
 use crate::stream::{Owner, Snapshot};
 use crate::time_wait::TIME_WAIT_MICROSECONDS;
 use crate::timers::earlier;
@@ -38,6 +37,9 @@ impl LinkCore {
             if self.leave_fast_path(shared, endpoint, state, now).is_err() {
                 if arrival.is_some() {
                     counters.dropped_no_room.add(1);
+                }
+                if self.reset_if_stalled(shared, endpoint, state, now) {
+                    return;
                 }
                 let again = Some(now + NO_MEMORY_MICROSECONDS);
                 return self.timers.arm(endpoint, &mut state.armed, again, now);
@@ -75,9 +77,7 @@ impl LinkCore {
         // A peer of which a segment has just arrived is not silent, and a connection without an
         // owner has a timer.
         if !ask_first
-            && stream
-                .silence_deadline(socket, &shared.configuration, now)
-                .is_some_and(|deadline| deadline <= now)
+            && stream.silence_deadline(socket, shared, now).is_some_and(|deadline| deadline <= now)
         {
             counters.timeouts.add(1);
             stream.abort(socket, Error::TimedOut, counters);
@@ -113,7 +113,7 @@ impl LinkCore {
             give_turn(&mut self.turns, endpoint);
         }
         let Some((socket, stream)) = state.stream() else { return };
-        let silence = stream.silence_deadline(socket, &shared.configuration, now);
+        let silence = stream.silence_deadline(socket, shared, now);
         let idle = match wish.or(silence) {
             None => self.idle_deadline(shared, endpoint, state),
             Some(_) => None,
@@ -186,10 +186,12 @@ impl LinkCore {
         false
     }
 
-    /// Removes a connection from every table. Its memory is freed with the last reference.
+    /// Removes a connection from every table. Its memory is freed with the last reference, and its
+    /// buffers at once, unless there is something to read.
     pub(crate) fn retire(&mut self, endpoint: &Arc<Endpoint>, state: &mut EndpointState) {
         self.timers.disarm(endpoint, &mut state.armed);
         self.stop_awaiting(endpoint, state);
+        state.free_buffers_if_over();
         let Some(stream) = state.record() else { return };
         stream.in_table = false;
         let key = stream.key;

@@ -28,8 +28,9 @@ pub(crate) struct Shared {
     /// Source of endpoint numbers.
     next_number: AtomicU64,
     connections: AtomicUsize,
-    /// Bytes charged for connections and their buffers.
+    /// Bytes charged for connections and their buffers, and beyond how many memory is short.
     charged_bytes: AtomicUsize,
+    short_beyond: usize,
 }
 
 /// The current IPv4 configuration, and the coroutines that wait for one.
@@ -45,6 +46,7 @@ impl Shared {
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Shared>, OutOfMemory> {
         try_arc(Shared {
+            short_beyond: eighths(SHORT_EIGHTHS, &configuration),
             registry: Mutex::new(Registry::new(&configuration.random_seeds)),
             configuration,
             clock,
@@ -60,6 +62,53 @@ impl Shared {
 
     pub(crate) fn next_number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A connection without traffic for this time enters the fast path, and frees its queues.
+pub(crate) const IDLE_MICROSECONDS: u64 = 1_000_000;
+/// The same while memory is short: longer than most programs take for an answer.
+pub(crate) const IDLE_WHEN_SHORT_MICROSECONDS: u64 = 20_000;
+/// While memory is used up, a connection ends if its peer has acknowledged none of the bytes that
+/// wait for it for this time.
+pub(crate) const STALLED_MICROSECONDS: u64 = 30_000_000;
+
+/// Parts of what all connections may have, in eighths. Beyond the first, memory is short: buffers
+/// that were in use before may be kept for a second. Beyond the second, peers that take nothing are
+/// not waited for. The others are for new connections; for the queues of those that there are; and
+/// for their sockets, so a connection can still be closed in an orderly way.
+const SHORT_EIGHTHS: usize = 2;
+const USED_UP_EIGHTHS: usize = 5;
+const OF_NEW_EIGHTHS: usize = 6;
+const OF_QUEUES_EIGHTHS: usize = 7;
+const OF_SOCKETS_EIGHTHS: usize = 8;
+
+fn eighths(number: usize, configuration: &Configuration) -> usize {
+    configuration.maximum_connection_bytes / 8 * number
+}
+
+impl Shared {
+    /// Whether connections are to free memory early.
+    #[inline(always)]
+    pub(crate) fn is_memory_short(&self) -> bool {
+        self.charged_bytes.load(Ordering::Relaxed) > self.short_beyond
+    }
+
+    /// Whether new connections will soon find no memory.
+    pub(crate) fn is_memory_used_up(&self) -> bool {
+        let limit = eighths(USED_UP_EIGHTHS, &self.configuration);
+        self.charged_bytes.load(Ordering::Relaxed) > limit
+    }
+
+    /// Charges `bytes` unless more than so many eighths would be used.
+    fn charge_bytes(&self, bytes: usize, part: usize) -> bool {
+        charge(&self.charged_bytes, bytes, eighths(part, &self.configuration))
+    }
+
+    /// After how long without traffic a connection frees its buffers.
+    #[inline(always)]
+    pub(crate) fn idle_microseconds(&self) -> u64 {
+        if self.is_memory_short() { IDLE_WHEN_SHORT_MICROSECONDS } else { IDLE_MICROSECONDS }
     }
 }
 
@@ -83,8 +132,7 @@ impl ConnectionSlot {
         if !charge(&shared.connections, 1, configuration.maximum_connections) {
             return Err(Error::TooManyConnections);
         }
-        let limit = configuration.maximum_connection_bytes;
-        if !charge(&shared.charged_bytes, CONNECTION_BYTES, limit) {
+        if !shared.charge_bytes(CONNECTION_BYTES, OF_NEW_EIGHTHS) {
             shared.connections.fetch_sub(1, Ordering::Relaxed);
             return Err(Error::TooManyConnections);
         }
@@ -102,7 +150,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Permission to have the socket or the queues of one TCP connection. Dropped when they are freed.
+/// Permission to have the socket of one TCP connection. Dropped when it is freed.
 pub(crate) struct BufferSlot(Arc<Shared>);
 
 impl BufferSlot {
@@ -113,10 +161,19 @@ impl BufferSlot {
             + Endpoint::socket_bytes()
     }
 
+    /// For a connection that there is.
     #[cold]
     pub(crate) fn take(shared: &Arc<Shared>) -> Result<BufferSlot, OutOfMemory> {
-        let limit = shared.configuration.maximum_connection_bytes;
-        let charged = charge(&shared.charged_bytes, Self::bytes(shared), limit);
+        Self::within(shared, OF_SOCKETS_EIGHTHS)
+    }
+
+    /// For a new connection, which leaves some to the others.
+    pub(crate) fn take_new(shared: &Arc<Shared>) -> Result<BufferSlot, OutOfMemory> {
+        Self::within(shared, OF_NEW_EIGHTHS)
+    }
+
+    fn within(shared: &Arc<Shared>, part: usize) -> Result<BufferSlot, OutOfMemory> {
+        let charged = shared.charge_bytes(Self::bytes(shared), part);
         charged.then(|| BufferSlot(shared.clone())).ok_or(OutOfMemory)
     }
 }
@@ -124,6 +181,59 @@ impl BufferSlot {
 impl Drop for BufferSlot {
     fn drop(&mut self) {
         self.0.charged_bytes.fetch_sub(Self::bytes(&self.0), Ordering::Relaxed);
+    }
+}
+
+/// What is charged for the queues of a connection on the fast path. Dropped together with them.
+pub(crate) struct QueueCharge {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl QueueCharge {
+    pub(crate) fn new(shared: &Arc<Shared>) -> QueueCharge {
+        QueueCharge { shared: shared.clone(), bytes: 0 }
+    }
+
+    /// # Errors
+    /// [`OutOfMemory`]; the charge is as it was.
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), OutOfMemory> {
+        if !self.shared.charge_bytes(bytes, OF_QUEUES_EIGHTHS) {
+            return Err(OutOfMemory);
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.shared.charged_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Charges nothing any more. Returns what was charged, to [`resume`](Self::resume) that.
+    pub(crate) fn suspend(&mut self) -> usize {
+        let bytes = self.bytes;
+        self.shrink(bytes);
+        bytes
+    }
+
+    /// Charges `bytes`, also beyond the limit: they are in use.
+    pub(crate) fn resume(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.shared.charged_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for QueueCharge {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+impl core::fmt::Debug for QueueCharge {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "{} bytes", self.bytes)
     }
 }
 

@@ -15,11 +15,10 @@ use smoltcp::socket::tcp::{Socket, State};
 
 use crate::acknowledgements::Acknowledgements;
 use crate::backlog::Backlog;
-use crate::configuration::Configuration;
 use crate::error::Error;
-use crate::fast_path::{IDLE_MICROSECONDS, Tracking};
+use crate::fast_path::Tracking;
 use crate::frame::{FlowKey, Segment};
-use crate::shared::ConnectionSlot;
+use crate::shared::{ConnectionSlot, STALLED_MICROSECONDS, Shared};
 use crate::statistics::Counters;
 use crate::time_wait::FinalNumbers;
 use crate::wakers::WakerSet;
@@ -158,9 +157,9 @@ impl Stream {
         self.last_heard
     }
 
-    /// Whether nothing has arrived for some time.
-    pub(crate) fn is_idle(&self, now: u64) -> bool {
-        self.last_heard + IDLE_MICROSECONDS <= now
+    /// Whether nothing has arrived for `microseconds`.
+    pub(crate) fn is_idle(&self, microseconds: u64, now: u64) -> bool {
+        self.last_heard + microseconds <= now
     }
 
     /// Whether a handle may read and write, and nothing else is asked of the connection.
@@ -346,21 +345,24 @@ impl Stream {
     pub(crate) fn silence_deadline(
         &mut self,
         socket: &Socket<'_>,
-        configuration: &Configuration,
+        shared: &Shared,
         now: u64,
     ) -> Option<u64> {
+        let configuration = &shared.configuration;
         let orphan = matches!(self.owner, Owner::None);
+        let transmission = configuration.transmission_timeout_microseconds;
+        let mut extended = !orphan;
         let limit = match socket.state() {
             State::SynSent => Some(configuration.connect_timeout_microseconds),
             State::SynReceived => Some(configuration.handshake_timeout_microseconds),
             State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck if orphan => {
                 Some(configuration.orphan_timeout_microseconds)
             }
-            State::FinWait1 | State::Closing | State::LastAck => {
-                Some(configuration.transmission_timeout_microseconds)
-            }
+            State::FinWait1 | State::Closing | State::LastAck => Some(transmission),
             State::Established | State::CloseWait if socket.send_queue() > 0 => {
-                Some(configuration.transmission_timeout_microseconds)
+                let ends_early = shared.is_memory_used_up();
+                extended &= !ends_early;
+                Some(if ends_early { STALLED_MICROSECONDS.min(transmission) } else { transmission })
             }
             _ => None,
         };
@@ -374,9 +376,9 @@ impl Stream {
                 .map(|interval| self.last_heard.saturating_add(interval * KEEP_ALIVE_INTERVALS));
         };
         let since = *self.waiting_since.get_or_insert(now);
-        // For a connection without an owner, the peer cannot extend the deadline by sending, only
-        // by acknowledging.
-        let since = if orphan { since } else { since.max(self.last_heard) };
+        // For a connection without an owner, or if memory is used up, the peer cannot extend the
+        // deadline by sending, only by acknowledging data.
+        let since = if extended { since.max(self.last_heard) } else { since };
         Some(since.saturating_add(limit))
     }
 

@@ -5,6 +5,8 @@ mod common;
 use common::*;
 use cops_net::{Connection, Error, Shutdown};
 use proptest::prelude::*;
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{Ipv4Packet, Ipv4Repr, TcpPacket, TcpRepr, TcpTimestampRepr};
 use std::sync::{Arc, Mutex};
 
 /// Records the frames that both hosts send.
@@ -113,6 +115,61 @@ fn the_frames_are_those_of_smoltcp() {
         assert_eq!(fast, slow, "frame {index}");
     }
     assert_eq!(fast.len(), slow.len());
+}
+
+/// The SYN `frame` with the option of timestamps, as Linux sends it.
+fn with_timestamps(frame: &[u8]) -> Vec<u8> {
+    let (ignored, usual) = (ChecksumCapabilities::ignored(), ChecksumCapabilities::default());
+    let ip = Ipv4Packet::new_checked(&frame[14..]).unwrap();
+    let mut ip_repr = Ipv4Repr::parse(&ip, &ignored).unwrap();
+    let (source, target) = (ip_repr.src_addr.into(), ip_repr.dst_addr.into());
+    let segment = TcpPacket::new_checked(ip.payload()).unwrap();
+    let mut repr = TcpRepr::parse(&segment, &source, &target, &ignored).unwrap();
+    repr.timestamp = Some(TcpTimestampRepr::new(4711, 0));
+    ip_repr.payload_len = repr.buffer_len();
+    let mut offered = frame[..14].to_vec();
+    offered.resize(34 + repr.buffer_len(), 0);
+    ip_repr.emit(&mut Ipv4Packet::new_unchecked(&mut offered[14..]), &usual);
+    let mut segment = TcpPacket::new_unchecked(&mut offered[34..]);
+    repr.emit(&mut segment, &source, &target, &usual);
+    offered
+}
+
+/// Timestamps are used only if both sides offer them, and this side does not.
+#[test]
+fn a_peer_that_offers_timestamps_enters_the_fast_path() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    // So the hosts know each other's addresses.
+    drop(world.pair(&listener));
+    world.run_for(SECOND);
+    let before = world.b.stack.statistics().fast_path_entered;
+    let lost = Arc::new(Mutex::new(None));
+    let tape = lost.clone();
+    world.a.outgoing.lock().unwrap().filter = Some(Box::new(move |frame| {
+        let opens = tcp_flags_and_length(frame).is_some_and(|(flags, _)| flags == SYN);
+        if opens {
+            *tape.lock().unwrap() = Some(frame.to_vec());
+        }
+        !opens
+    }));
+    let client = world.a.stack.connect(address("10.0.0.2:7")).unwrap();
+    assert!(world.run_until(SECOND, |_| lost.lock().unwrap().is_some()));
+    let syn = lost.lock().unwrap().take().unwrap();
+    world.b.stack.receive(&with_timestamps(&syn));
+    let mut server = None;
+    assert!(world.run_until(SECOND, |_| {
+        server = server.take().or_else(|| listener.try_accept().ok());
+        server.is_some() && connected(&client) == Some(Ok(()))
+    }));
+    let server = server.unwrap();
+    world.run_for(3 * SECOND);
+    assert_eq!(world.b.stack.statistics().fast_path_entered, before + 1, "it is idle");
+    for round in 0..6 {
+        exchange(&mut world, (&client, &server), round, (10, 20), 100);
+    }
+    assert!(world.b.stack.statistics().frames_fast >= 5);
+    assert_eq!(times_left(&world), 0);
 }
 
 #[test]
@@ -339,12 +396,28 @@ proptest! {
     }
 }
 
-/// A host with memory for many idle connections and for the buffers of two.
+/// What the sockets of two connections and `connections` idle ones are charged, and no more.
+fn room_for_two(connections: usize) -> usize {
+    let stack = World::new().b.stack;
+    let socket = stack.memory_per_connection(true) - stack.memory_per_connection(false);
+    connections * 2560 + 2 * socket + 100
+}
+
+/// Sends as much as the other end has room for, and nothing reads it.
+fn fill(world: &mut World, (client, server): &(Connection, Connection)) {
+    assert!(world.run_until(60 * SECOND, |_| {
+        let there = server.unread_bytes() + client.unacknowledged_bytes();
+        let _ = client.try_send(&vec![7; 4096_usize.saturating_sub(there)]);
+        server.unread_bytes() == 4096
+    }));
+}
+
+/// A host with memory for four idle connections and the sockets of two.
 #[test]
 fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() {
     let a = static_configuration(&[ADDRESS_A], 11);
     let mut b = static_configuration(&[ADDRESS_B], 22);
-    b.maximum_connection_bytes = 5 * 2560 + 2 * 9500;
+    b.maximum_connection_bytes = room_for_two(4);
     let mut world = World::from(a, b);
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
     let mut pairs = Vec::new();
@@ -352,10 +425,9 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
         pairs.push(world.pair(&listener));
         world.run_for(3 * SECOND);
     }
-    // Two connections with something unread have the buffers.
-    for (client, server) in &pairs[..2] {
-        client.try_send(b"unread").unwrap();
-        assert!(world.run_until(5 * SECOND, |_| server.unread_bytes() == 6));
+    // Two connections of which nothing is read have the memory.
+    for pair in &pairs[..2] {
+        fill(&mut world, pair);
     }
     let (client, server) = &pairs[2];
     client.try_send(b"later").unwrap();
@@ -371,7 +443,7 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
     assert_eq!(client.take_error(), Some(Error::ConnectionReset));
     // When the others have read, their buffers are freed, and what was lost arrives.
     for (_, server) in &pairs[..2] {
-        assert_eq!(server.try_receive(&mut [0; 9]), Ok(6));
+        assert_eq!(server.try_receive(&mut [0; 4096]), Ok(4096));
     }
     let server = &pairs[2].1;
     assert!(world.run_until(120 * SECOND, |_| server.try_receive(&mut [0; 9]) == Ok(5)));
@@ -385,7 +457,7 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
 fn a_burst_that_is_refused_arrives_when_there_is_memory() {
     let a = static_configuration(&[ADDRESS_A], 11);
     let mut b = static_configuration(&[ADDRESS_B], 22);
-    b.maximum_connection_bytes = 4 * 2560 + 2 * 9500;
+    b.maximum_connection_bytes = room_for_two(3);
     let mut world = World::from(a, b);
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
     let mut pairs = Vec::new();
@@ -395,9 +467,8 @@ fn a_burst_that_is_refused_arrives_when_there_is_memory() {
     }
     let (client, server) = pairs.pop().unwrap();
     client.set_no_delay(true);
-    for (other, unread) in &pairs {
-        other.try_send(b"unread").unwrap();
-        assert!(world.run_until(5 * SECOND, |_| unread.unread_bytes() == 6));
+    for pair in &pairs {
+        fill(&mut world, pair);
     }
     let before = world.b.stack.statistics();
     // Five segments, which arrive together.
@@ -413,7 +484,7 @@ fn a_burst_that_is_refused_arrives_when_there_is_memory() {
     let refused = after.dropped_no_room - before.dropped_no_room;
     assert!(refused >= 5, "{refused} segments were refused");
     for (_, unread) in &pairs {
-        assert_eq!(unread.try_receive(&mut [0; 9]), Ok(6));
+        assert_eq!(unread.try_receive(&mut [0; 4096]), Ok(4096));
     }
     let mut received = Vec::new();
     let mut buffer = [0; 700];

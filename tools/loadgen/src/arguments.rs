@@ -76,6 +76,12 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", requires = "plots", conflicts_with_all = ["hostile", "json", "csv"])]
     pub replot: Option<PathBuf>,
 
+    /// Once all connections are open, prints `all open` and waits for a line of standard input, or
+    /// its end, before the load: until then they are idle. After the load, prints `all answered`
+    /// and waits once more before it closes them.
+    #[arg(long, conflicts_with_all = ["hostile", "replot"])]
+    pub hold: bool,
+
     /// Instead of load: hostile clients, one by one, each followed by a correct one.
     #[arg(long, conflicts_with_all = ["json", "csv", "plots"])]
     pub hostile: bool,

@@ -81,7 +81,8 @@ struct Run<'a> {
     pausing: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
-/// Runs the load on open connections, which are registered with `poll` under their indexes.
+/// Runs the load on open connections, which are registered with `poll` under their indexes. Calls
+/// `at_end` before it closes them.
 ///
 /// # Errors
 ///
@@ -92,6 +93,7 @@ pub fn run(
     settings: &LoadSettings,
     workload: &Workload,
     progress: &mut Progress,
+    at_end: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<Measurements> {
     let mut timer = Timer::new(poll.registry(), TIMER)?;
     let fresh = |connection: Connection| Loaded {
@@ -119,6 +121,7 @@ pub fn run(
         clock: Clock::start(),
     };
     run.drive(poll, &mut timer, progress)?;
+    at_end()?;
     Ok(run.finish())
 }
 

@@ -2,7 +2,7 @@
 //! exit status.
 
 use std::fs;
-use std::io::{Write, stdout};
+use std::io::{Write, stdin, stdout};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::ExitCode;
@@ -44,7 +44,11 @@ fn drive(arguments: &Arguments) -> Result<bool, AnyError> {
     let mut progress = Progress::new();
     let mut poll = mio::Poll::new()?;
     let connections = opening::open_all(&mut poll, address, settings, &workload, &mut progress)?;
-    let measurements = load::run(&mut poll, connections, settings, &workload, &mut progress)?;
+    let hold = |what| if arguments.hold { hold(what) } else { Ok(()) };
+    hold("all open")?;
+    let at_end = || hold("all answered");
+    let measurements =
+        load::run(&mut poll, connections, settings, &workload, &mut progress, at_end)?;
     drop(progress);
 
     let outcome = Outcome::new(settings, &arguments.label, &measurements);
@@ -62,6 +66,14 @@ fn drive(arguments: &Arguments) -> Result<bool, AnyError> {
         write_plots(&outcome, directory)?;
     }
     Ok(outcome.errors() == 0)
+}
+
+/// Says `what` has been done, and waits until it may continue.
+fn hold(what: &str) -> std::io::Result<()> {
+    let mut output = stdout();
+    writeln!(output, "{what}")?;
+    output.flush()?;
+    stdin().read_line(&mut String::new()).map(drop)
 }
 
 /// Runs the hostile clients. Returns whether the server passed every case.

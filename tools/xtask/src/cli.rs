@@ -390,6 +390,7 @@ pub enum Measurement {
     ./cops bench disk --smp 1\n  \
     ./cops bench files --smp 1\n  \
     ./cops bench idle-memory --connections 100\n  \
+    ./cops bench idle-memory --tap --connections 20000 --mem 256M\n  \
     ./cops bench ring --icount\n  \
     ./cops bench switch\n  \
     ./cops bench models --quick\n  \
@@ -416,6 +417,10 @@ pub struct Bench {
     /// for models and peers from 1 to 1024]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_000))]
     pub connections: Vec<u32>,
+    /// For idle-memory: over a tap device, with 1 hart and with those of --smp: are so many
+    /// connections open at once, idle, and answered before and after? Needs root
+    #[arg(long, requires = "connections", conflicts_with = "icount")]
+    pub tap: bool,
     /// For models: these only [default: all]; for closed and peers: those of COPS [default: kcuc]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub model: Vec<Model>,

@@ -9,13 +9,13 @@ use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::socket::tcp::{Socket, State};
 use smoltcp::wire::{TcpPacket, TcpRepr};
 
-use super::{FastPath, IDLE_MICROSECONDS, Template};
+use super::{FastPath, Template, grow};
 use crate::bytes::ByteQueue;
 use crate::endpoint::{Endpoint, EndpointState, INITIAL_WINDOW_BYTES, LinkKind, Protocol};
 use crate::frame::Segment;
 use crate::link_core::LinkCore;
 use crate::script::DATA_BYTES_MAX;
-use crate::shared::Shared;
+use crate::shared::{IDLE_MICROSECONDS, QueueCharge, Shared};
 use crate::stream::{Owner, Snapshot, Stream};
 
 /// Number of usual exchanges before a connection enters for the first time, and at most.
@@ -26,13 +26,13 @@ const SHORT_STAY_SEGMENTS: u32 = 64;
 /// The largest segment over Ethernet, as smoltcp computes it from the interface's packet size.
 const SEGMENT_BYTES_DEFAULT: u16 = 536;
 
-/// The options of the peer's SYN.
+/// The options of the peer's SYN. Timestamps that it offers do not matter: our sockets never use
+/// them, so the peer does not either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PeerOptions {
     pub(super) segment_bytes_max: Option<u16>,
     pub(super) window_scale: Option<u8>,
     pub(super) sack_permitted: bool,
-    has_timestamp: bool,
 }
 
 /// What has to be known about a connection for it to enter and to leave the fast path. While it is
@@ -158,7 +158,6 @@ fn options_of(segment: &Segment<'_>) -> Option<PeerOptions> {
         segment_bytes_max: repr.max_seg_size,
         window_scale: repr.window_scale,
         sack_permitted: repr.sack_permitted,
-        has_timestamp: repr.timestamp.is_some(),
     })
 }
 
@@ -174,8 +173,7 @@ fn may_enter(shared: &Shared, socket: &Socket<'_>, stream: &Stream) -> bool {
         && configuration.transmit_buffer_bytes <= INITIAL_WINDOW_BYTES
         && configuration.receive_buffer_bytes <= DATA_BYTES_MAX
         && tracking.options.is_some_and(|options| {
-            !options.has_timestamp
-                && options.segment_bytes_max.is_some_and(|bytes| bytes >= SEGMENT_BYTES_DEFAULT)
+            options.segment_bytes_max.is_some_and(|bytes| bytes >= SEGMENT_BYTES_DEFAULT)
         })
 }
 
@@ -183,7 +181,7 @@ impl LinkCore {
     /// Lets the connection enter the fast path if all about it is usual. Returns whether it has.
     pub(crate) fn enter_fast_path(
         &mut self,
-        shared: &Shared,
+        shared: &Arc<Shared>,
         endpoint: &Arc<Endpoint>,
         state: &mut EndpointState,
         now: u64,
@@ -198,13 +196,17 @@ impl LinkCore {
             return false;
         }
         let Some(template) = Template::new(&header, &stream.key) else { return false };
-        let mut received = ByteQueue::default();
+        let (mut received, mut charge) = (ByteQueue::default(), QueueCharge::new(shared));
+        let unread = socket.recv_queue();
+        if unread > 0 && grow(&mut received, &mut charge, unread).is_err() {
+            return false;
+        }
         while socket.can_recv() {
+            // Cannot fail: there is room for all.
             let moved = socket.recv(|bytes| {
                 let moved = received.try_append(bytes).is_ok();
                 (if moved { bytes.len() } else { 0 }, moved)
             });
-            // Only the first part can fail, and then nothing was moved: there is room for all.
             if moved != Ok(true) {
                 return false;
             }
@@ -220,6 +222,7 @@ impl LinkCore {
             peer_window: tracking.peer_window,
             received,
             outgoing: ByteQueue::default(),
+            charge,
             receive_capacity: socket.recv_capacity(),
             transmit_capacity: socket.send_capacity(),
             nagle: socket.nagle_enabled(),
@@ -232,23 +235,16 @@ impl LinkCore {
         state.fast = Some(fast);
         state.free_socket();
         if let EndpointState {
-            fast: Some(fast),
-            protocol: Protocol::Stream(stream),
-            armed,
-            buffers,
-            ..
+            fast: Some(fast), protocol: Protocol::Stream(stream), armed, ..
         } = state
         {
-            if !fast.received.has_memory() {
-                *buffers = None;
-            }
-            Self::rearm_fast(&mut self.timers, endpoint, fast, stream, armed, now);
+            Self::rearm_fast(&mut self.timers, shared, endpoint, fast, stream, armed, now);
         }
         true
     }
 
     /// When a connection that has nothing to do enters the fast path; `None` if it cannot. One that
-    /// waits to be accepted is asked again.
+    /// waits to be accepted is asked again, as rarely as if memory were not short.
     pub(crate) fn idle_deadline(
         &self,
         shared: &Shared,
@@ -260,7 +256,9 @@ impl LinkCore {
         }
         let (socket, stream) = state.stream()?;
         let waits = matches!(stream.owner, Owner::Listener(_)) && stream.established;
-        (waits || may_enter(shared, socket, stream))
-            .then(|| stream.last_heard() + IDLE_MICROSECONDS)
+        if waits {
+            return Some(stream.last_heard() + IDLE_MICROSECONDS);
+        }
+        may_enter(shared, socket, stream).then(|| stream.last_heard() + shared.idle_microseconds())
     }
 }

@@ -12,7 +12,7 @@ use crate::endpoint::{Endpoint, EndpointState, Protocol};
 use crate::error::Error;
 use crate::link_core::LinkCore;
 use crate::script::{DATA_BYTES_MAX, Script};
-use crate::shared::Shared;
+use crate::shared::{BufferSlot, STALLED_MICROSECONDS, Shared};
 
 /// Calls of smoltcp: at least two segments in and two attempts to send.
 const POLLS_OF_A_SCRIPT: u64 = 4;
@@ -98,12 +98,16 @@ impl LinkCore {
         state: &mut EndpointState,
         now: u64,
     ) -> Result<(), Error> {
-        if state.fast.is_none() {
-            return Ok(());
-        }
-        state.claim_buffers(shared)?;
-        let (mut sockets, handle) =
-            Endpoint::socket_set(Endpoint::stream_socket(shared, endpoint.link)?)?;
+        let Some(fast) = &mut state.fast else { return Ok(()) };
+        // The socket replaces the queues, so what these are charged counts for it.
+        let of_queues = fast.charge.suspend();
+        let socket = BufferSlot::take(shared).map_err(Error::from).and_then(|slot| {
+            let socket = Endpoint::stream_socket(shared, endpoint.link)?;
+            Ok((slot, Endpoint::socket_set(socket)?))
+        });
+        let (slot, (mut sockets, handle)) =
+            socket.inspect_err(|_| fast.charge.resume(of_queues))?;
+        state.buffers = Some(slot);
         let EndpointState { fast, protocol: Protocol::Stream(stream), .. } = state else {
             return Ok(());
         };
@@ -140,5 +144,30 @@ impl LinkCore {
         state.handle = Some(handle);
         shared.counters.fast_path_left.add(1);
         Ok(())
+    }
+
+    /// A connection found no memory to leave the fast path. If its peer has long acknowledged none
+    /// of the bytes that wait for it, it is reset, as one with a socket. Returns whether it was.
+    pub(crate) fn reset_if_stalled(
+        &mut self,
+        shared: &Arc<Shared>,
+        endpoint: &Arc<Endpoint>,
+        state: &mut EndpointState,
+        now: u64,
+    ) -> bool {
+        let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state
+        else {
+            return false;
+        };
+        let is_stalled = fast.queued() > 0 && fast.sent_at + STALLED_MICROSECONDS <= now;
+        if !(is_stalled && shared.is_memory_used_up()) {
+            return false;
+        }
+        shared.counters.timeouts.add(1);
+        stream.fail(Error::TimedOut);
+        stream.receivers.wake_all();
+        stream.senders.wake_all();
+        self.reset_fast(shared, endpoint, state, now);
+        true
     }
 }

@@ -24,12 +24,12 @@ pub(crate) use enter::Tracking;
 use template::Template;
 
 use crate::bytes::ByteQueue;
+use crate::shared::QueueCharge;
+use cops_fallible::OutOfMemory;
 
 /// After this time without an acknowledgement the connection leaves the fast path, and smoltcp
 /// sends again: smoltcp's first and shortest retransmission timeout.
 const RETRANSMISSION_MICROSECONDS: u64 = 1_000_000;
-/// A connection without traffic for this time enters the fast path, and frees its queues.
-pub(crate) const IDLE_MICROSECONDS: u64 = 1_000_000;
 
 /// The state of a connection on the fast path: established, open in both directions, nothing
 /// missing. Protected by the endpoint's lock. All numbers are those of the segments.
@@ -47,6 +47,8 @@ pub(crate) struct FastPath {
     received: ByteQueue,
     /// Bytes of the program from the number `unacknowledged` on: in flight, then not yet sent.
     outgoing: ByteQueue,
+    /// What is charged for both.
+    charge: QueueCharge,
     /// The sizes of the receive and transmit buffers that a socket would have.
     receive_capacity: usize,
     transmit_capacity: usize,
@@ -105,12 +107,54 @@ impl FastPath {
     /// Lets `fill` write at most `length` bytes to be sent.
     ///
     /// # Errors
-    /// [`cops_fallible::OutOfMemory`], and then `fill` was not called.
+    /// [`OutOfMemory`], and then `fill` was not called.
     pub(crate) fn write<R>(
         &mut self,
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> (usize, R),
-    ) -> Result<(usize, R), cops_fallible::OutOfMemory> {
-        self.outgoing.try_append_with(length.min(self.room()), fill)
+    ) -> Result<(usize, R), OutOfMemory> {
+        let length = length.min(self.room());
+        make_room(&mut self.outgoing, &mut self.charge, length)?;
+        self.outgoing.try_append_with(length, fill)
     }
+
+    /// Appends what was received.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]; the queue is as it was.
+    #[inline(always)]
+    fn append_received(&mut self, data: &[u8]) -> Result<(), OutOfMemory> {
+        make_room(&mut self.received, &mut self.charge, data.len())?;
+        self.received.try_append(data)
+    }
+
+    /// Frees the memory of the queues that are empty.
+    fn release_queues(&mut self) {
+        let freed = self.received.release() + self.outgoing.release();
+        self.charge.shrink(freed);
+    }
+}
+
+/// Makes room for `length` more bytes in `queue`.
+///
+/// # Errors
+/// [`OutOfMemory`]; queue and charge are as they were.
+#[inline(always)]
+fn make_room(
+    queue: &mut ByteQueue,
+    charge: &mut QueueCharge,
+    length: usize,
+) -> Result<(), OutOfMemory> {
+    if queue.has_room(length) { Ok(()) } else { grow(queue, charge, length) }
+}
+
+#[cold]
+#[inline(never)]
+fn grow(queue: &mut ByteQueue, charge: &mut QueueCharge, length: usize) -> Result<(), OutOfMemory> {
+    let missing = queue.missing(length);
+    // The bytes may only have to be moved.
+    if missing > 0 {
+        charge.grow(missing)?;
+    }
+    queue.grow(length).inspect_err(|_| charge.shrink(missing))
 }

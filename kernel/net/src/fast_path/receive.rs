@@ -40,7 +40,6 @@ impl LinkCore {
         segment: &Plain<'_>,
         now: u64,
     ) -> bool {
-        let has_buffers = state.claim_buffers(shared).is_ok();
         let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), armed, .. } =
             state
         else {
@@ -51,7 +50,7 @@ impl LinkCore {
         }
         let data = segment.data();
         if !data.is_empty() {
-            if !has_buffers || fast.received.try_append(data).is_err() {
+            if fast.append_received(data).is_err() {
                 // As if it were lost: the peer sends it again.
                 shared.counters.dropped_no_room.add(1);
                 return true;
@@ -77,7 +76,7 @@ impl LinkCore {
         if fast.unsent() > 0 {
             self.serve_stream(shared, endpoint, state, None, now);
         } else {
-            Self::rearm_fast(&mut self.timers, endpoint, fast, stream, armed, now);
+            Self::rearm_fast(&mut self.timers, shared, endpoint, fast, stream, armed, now);
         }
         true
     }

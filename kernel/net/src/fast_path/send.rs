@@ -3,19 +3,21 @@
 use alloc::sync::Arc;
 
 use super::template::{ACKNOWLEDGE, Fields, PUSH, RESET};
-use super::{FastPath, IDLE_MICROSECONDS, RETRANSMISSION_MICROSECONDS};
+use super::{FastPath, RETRANSMISSION_MICROSECONDS};
 use crate::device::Transport;
 use crate::endpoint::{Endpoint, EndpointState, Protocol};
 use crate::frame::PLAIN_HEADERS;
 use crate::link_core::LinkCore;
-use crate::shared::Shared;
+use crate::shared::{IDLE_MICROSECONDS, Shared};
 use crate::statistics::Counters;
 use crate::stream::Stream;
 use crate::timers::{Armed, TimerQueue, earlier};
 use crate::work::give_turn;
 
-/// How long queues with unread bytes wait until they are looked at again, to be freed.
+/// How long queues with unread bytes wait until they are looked at again, to be freed; and while
+/// memory is short.
 const UNREAD_MICROSECONDS: u64 = 10 * IDLE_MICROSECONDS;
+const UNREAD_WHEN_SHORT_MICROSECONDS: u64 = IDLE_MICROSECONDS;
 /// Maximum number of frames that a connection sends before the others have their turn.
 const FRAMES_PER_TURN: u32 = 4;
 
@@ -59,13 +61,15 @@ impl FastPath {
 
     /// When it is to be looked at, apart from acknowledgements.
     #[inline(always)]
-    fn deadline(&self, now: u64) -> Option<u64> {
+    fn deadline(&self, shared: &Shared, now: u64) -> Option<u64> {
         if self.in_flight() > 0 {
             Some(self.sent_at + RETRANSMISSION_MICROSECONDS)
         } else if !(self.received.has_memory() || self.outgoing.has_memory()) {
             None
         } else if self.received.is_empty() {
-            Some(now + IDLE_MICROSECONDS)
+            Some(now + shared.idle_microseconds())
+        } else if shared.is_memory_short() {
+            Some(now + UNREAD_WHEN_SHORT_MICROSECONDS)
         } else {
             Some(now + UNREAD_MICROSECONDS)
         }
@@ -150,7 +154,6 @@ impl LinkCore {
             fast: Some(fast),
             protocol: Protocol::Stream(stream),
             armed,
-            buffers,
             blocked,
             ..
         } = state
@@ -171,20 +174,16 @@ impl LinkCore {
                     self.blocked.push_back(endpoint.clone());
                 }
                 // What is due waits for the device, not for a time.
-                let later = fast.deadline(now);
+                let later = fast.deadline(shared, now);
                 self.timers.arm(endpoint, armed, later, now);
                 return true;
             }
             Outcome::Done => {}
         }
-        if stream.is_idle(now) {
-            fast.received.release();
-            fast.outgoing.release();
-            if !(fast.received.has_memory() || fast.outgoing.has_memory()) {
-                *buffers = None;
-            }
+        if stream.is_idle(shared.idle_microseconds(), now) {
+            fast.release_queues();
         }
-        Self::rearm_fast(&mut self.timers, endpoint, fast, stream, armed, now);
+        Self::rearm_fast(&mut self.timers, shared, endpoint, fast, stream, armed, now);
         true
     }
 
@@ -192,13 +191,14 @@ impl LinkCore {
     #[inline(always)]
     pub(super) fn rearm_fast(
         timers: &mut TimerQueue,
+        shared: &Shared,
         endpoint: &Arc<Endpoint>,
         fast: &FastPath,
         stream: &Stream,
         armed: &mut Armed,
         now: u64,
     ) {
-        let later = earlier(stream.acknowledgements.due(), fast.deadline(now));
+        let later = earlier(stream.acknowledgements.due(), fast.deadline(shared, now));
         timers.arm(endpoint, armed, later, now);
     }
 

@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 38] = [
+pub const SOURCES: [Source; 39] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -128,6 +128,21 @@ pub const SOURCES: [Source; 38] = [
     Source {
         name: "idle-memory",
         make: Make::Cops(&["bench", "idle-memory", "--json", "docs/results/idle-memory.json"]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "idle-connections",
+        make: Make::Cops(&[
+            "bench",
+            "idle-memory",
+            "--tap",
+            "--connections",
+            "20000",
+            "--mem",
+            "256M",
+            "--json",
+            "docs/results/idle-connections.json",
+        ]),
         measures: SYSTEM,
     },
     Source {

@@ -207,7 +207,7 @@ fn fill(prepared: &Prepared, machine: &Machine, model: Model, step: &mut Step) -
 type Row = Map<String, Value>;
 
 /// Bytes of each of `count` connections: of the kernel's heap, of the program, and of frames.
-fn bytes_each(before: &Statistics, after: &Statistics, count: u64) -> Row {
+pub fn bytes_each(before: &Statistics, after: &Statistics, count: u64) -> Row {
     let frames = -after.growth(before, "frames_free") * FRAME_BYTES.cast_signed();
     let each = |bytes: i64| Value::from(bytes / count.cast_signed().max(1));
     let heap = after.growth(before, "heap_used_bytes");

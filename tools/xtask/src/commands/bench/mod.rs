@@ -5,6 +5,7 @@ mod closed;
 mod connections;
 mod costs;
 mod cpio;
+mod crowd;
 mod disk;
 mod executor;
 mod files;
@@ -94,6 +95,11 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             let measured = libc_test::measure(workspace, &prepared, &options)?;
             (report, linux) = (measured.report, measured.linux);
             ("libc-test", measured.rows)
+        }
+        Measurement::IdleMemory if options.tap => {
+            let rows = crowd::measure(workspace, &prepared, &options)?;
+            configuration.insert("network".to_owned(), "tap".into());
+            ("idle-connections", rows)
         }
         Measurement::IdleMemory => ("idle-memory", idle_memory::measure(&prepared, &options)?),
         Measurement::Executor => unreachable!("done above"),

@@ -1,0 +1,156 @@
+//! Many connections in little memory (decision 63): idle ones free their buffers early, new ones
+//! leave some memory to the others, and peers that never read do not keep it.
+
+mod common;
+
+use common::*;
+use cops_net::{Connection, Error, Listener};
+
+/// What all connections of host `b` may have.
+const LIMIT: usize = 2_000_000;
+/// Bytes charged for the buffers of a connection, about; for a connection without, exactly.
+const BUFFER_BYTES: usize = 8_700;
+const CONNECTION_BYTES: usize = 2560;
+
+/// `a` has much memory and `b` little.
+fn world() -> (World, Listener) {
+    let a = static_configuration(&[ADDRESS_A], 11);
+    let mut b = static_configuration(&[ADDRESS_B], 22);
+    b.maximum_connection_bytes = LIMIT;
+    let world = World::from(a, b);
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 128).unwrap();
+    (world, listener)
+}
+
+/// A request and its answer. Returns how long they took.
+fn exchange(world: &mut World, (client, server): &(Connection, Connection), limit: u64) -> u64 {
+    let began = world.now();
+    assert_eq!(client.try_send(b"request"), Ok(7));
+    assert!(
+        world.run_until(limit, |_| server.try_receive(&mut [0; 9]) == Ok(7)),
+        "{:?}",
+        world.b.stack.statistics()
+    );
+    assert!(world.run_until(limit, |_| server.try_send(b"answer") == Ok(6)));
+    assert!(world.run_until(limit, |_| client.try_receive(&mut [0; 9]) == Ok(6)));
+    world.now() - began
+}
+
+/// Sends to a peer that does not read until nothing more fits, in large pieces and then in small
+/// ones. The peer's own buffer takes what is sent first, so this is done several times.
+fn flood(server: &Connection) -> Error {
+    while server.try_send(&[7; 4096]).is_ok() {}
+    server.try_send(&[7; 256]).err().unwrap_or(Error::WouldBlock)
+}
+
+/// A thousand connections a second are opened, answered once, and left open. With their buffers
+/// the limit would have room for fewer than three fifths of them.
+#[test]
+fn connections_that_come_fast_find_memory_since_idle_ones_free_theirs_soon() {
+    const COUNT: usize = 320;
+    const { assert!(LIMIT / (CONNECTION_BYTES + BUFFER_BYTES) < COUNT * 3 / 5) };
+    let (mut world, listener) = world();
+    let mut pairs = Vec::new();
+    for _ in 0..COUNT {
+        let due = world.now() + 1000;
+        let pair = world.pair(&listener);
+        exchange(&mut world, &pair, 100_000);
+        pairs.push(pair);
+        let rest = due.saturating_sub(world.now());
+        world.run_for(rest);
+    }
+    assert!(world.now() < 2 * SECOND, "{} us", world.now());
+    assert_eq!(world.b.stack.statistics().dropped_no_room, 0);
+    world.run_for(2 * SECOND);
+    for pair in &pairs {
+        assert!(exchange(&mut world, pair, SECOND) < 100_000);
+    }
+    assert_eq!(world.b.stack.statistics().dropped_no_room, 0);
+    assert_eq!(world.b.stack.statistics().connections_now, COUNT as u64);
+}
+
+/// Nothing arrives for them after they were accepted.
+#[test]
+fn connections_without_a_request_free_their_buffers_soon() {
+    let (mut world, listener) = world();
+    let mut pairs = Vec::new();
+    for _ in 0..320 {
+        pairs.push(world.pair(&listener));
+        world.run_for(1000);
+    }
+    assert!(world.now() < 3 * SECOND, "{} us", world.now());
+    assert_eq!(world.b.stack.statistics().dropped_no_room, 0);
+}
+
+/// A hostile peer opens as many connections as it can, and reads none of what is sent to it.
+#[test]
+fn peers_that_never_read_leave_memory_to_a_connection_that_there_is() {
+    let (mut world, listener) = world();
+    let good = world.pair(&listener);
+    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    let mut longest = 0;
+    for _ in 0..50 {
+        let open = |_| world.a.stack.connect(address("10.0.0.2:7")).unwrap();
+        clients.extend((0..10).map(open));
+        world.run_for(SECOND / 50);
+        servers.extend(std::iter::from_fn(|| listener.try_accept().ok()));
+        for server in &servers {
+            flood(server);
+        }
+        longest = longest.max(exchange(&mut world, &good, SECOND));
+    }
+    assert!(world.b.stack.statistics().dropped_no_room > 0, "the memory was not used up");
+    assert!(longest < 100_000, "{longest} us");
+    // Peers that take nothing are reset, until there is room for new connections.
+    let opened = servers.len();
+    world.run_for(60 * SECOND);
+    assert!(world.b.stack.statistics().timeouts > 10);
+    servers.extend(std::iter::from_fn(|| listener.try_accept().ok()));
+    assert!(servers.len() > opened);
+    assert!(exchange(&mut world, &good, SECOND) < 100_000);
+}
+
+/// The connections of the peer are older, so they use up all of the memory together.
+#[test]
+fn peers_that_never_read_are_reset_when_memory_is_used_up() {
+    let (mut world, listener) = world();
+    let good = world.pair(&listener);
+    let mut hoard = Vec::new();
+    for _ in 0..320 {
+        hoard.push(world.pair(&listener));
+        world.run_for(2000);
+    }
+    world.run_for(2 * SECOND);
+    let mut refused = 0;
+    let mut attack = |world: &mut World| {
+        // A write that finds no memory fails.
+        let is_refused = |(_, server): &&(_, _)| flood(server) == Error::OutOfMemory;
+        refused = hoard.iter().filter(is_refused).count().max(refused);
+        world.run_for(SECOND / 20);
+    };
+    (0..60).for_each(|_| attack(&mut world));
+    let began = world.now();
+    assert_eq!(good.0.try_send(b"request"), Ok(7));
+    while good.1.unread_bytes() < 7 {
+        attack(&mut world);
+        assert!(world.now() < began + 60 * SECOND, "the attackers keep the memory");
+    }
+    while world.now() < began + 60 * SECOND {
+        attack(&mut world);
+    }
+    let statistics = world.b.stack.statistics();
+    assert!((100..320).contains(&refused), "{refused} connections got no buffers");
+    assert!(statistics.timeouts > 50, "{statistics:?}");
+    assert_eq!((good.0.take_error(), good.1.take_error()), (None, None));
+}
+
+/// A peer that does not read is not reset while there is memory.
+#[test]
+fn a_peer_that_does_not_read_is_waited_for_while_there_is_memory() {
+    let (mut world, listener) = world();
+    let (client, server) = world.pair(&listener);
+    assert_eq!(flood(&server), Error::WouldBlock);
+    world.run_for(200 * SECOND);
+    assert_eq!(world.b.stack.statistics().timeouts, 0);
+    assert!(world.run_until(SECOND, |_| client.try_receive(&mut [0; 4096]).is_ok()));
+}

@@ -1,0 +1,244 @@
+//! Whether a machine holds so many connections at once: each is opened and answered, all of them
+//! are idle, and then each is answered once more.
+//!
+//! The clients are load generators over a tap device, since QEMU's user network has a file of the
+//! host for each connection, and looks through all of them for each frame. There are several,
+//! because a process of the host may not have so many files.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+
+use super::Rows;
+use super::connections::{allow_files, bytes_each};
+use crate::cli::{Bench, Machine, Model};
+use crate::commands::Prepared;
+use crate::error::{Because, Failure, Outcome};
+use crate::interrupt;
+use crate::process::shown;
+use crate::qemu::command::Network;
+use crate::qemu::console::PassThrough;
+use crate::qemu::namespace::{GUEST, HOST, Namespace, PREFIX, TAP, command_in};
+use crate::qemu::server::Server;
+use crate::service::{self, Client, Load, Pace};
+use crate::terminal::Progress;
+use crate::workspace::{Scratch, Workspace};
+
+/// The most connections of one load generator.
+const OF_ONE_CLIENT: u32 = 10_000;
+/// Connections that each load generator opens per second.
+const RAMP_PER_SECOND: u32 = 1000;
+/// How long they are idle: a connection frees its buffers within a second.
+const IDLE: Duration = Duration::from_secs(3);
+/// Each connection sends its second request at a time of its own within this period.
+const PERIOD_SECONDS: u32 = 10;
+/// How long a connection may wait for its last answer: with repeated segments.
+const DRAIN_SECONDS: u32 = 5;
+/// Time limit for opening all of them, and for the load.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// A row for one hart, and one for those of `--smp`.
+pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
+    let namespace = Namespace::make()?;
+    let client = Client::build(workspace, Progress::Lines)?;
+    let count = options.connections.first().copied().unwrap_or(OF_ONE_CLIENT);
+    allow_files(count.min(OF_ONE_CLIENT))?;
+    let mut rows = Rows::new();
+    let harts = if options.machine.smp == 1 { vec![1] } else { vec![1, options.machine.smp] };
+    for smp in harts {
+        let machine = Machine { smp, ..options.machine.clone() };
+        let scratch = workspace.scratch()?;
+        let crowd = Crowd { prepared, machine, client: &client, namespace: &namespace, scratch };
+        let row = crowd.measure(count)?;
+        println!(
+            "{count} connections, {} of memory, {smp} hart(s): open after {} s, then idle with {} \
+             bytes of the kernel's and {} of the program's each; answered once more: {}, errors: {}",
+            options.machine.mem,
+            row["seconds_to_open"],
+            row["kernel_bytes_per_connection"],
+            row["user_bytes_per_connection"],
+            row["answered_again"],
+            row["errors"],
+        );
+        if row["answered_again"] != count {
+            return Err(Failure::new("not every connection was answered"));
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// How many connections each load generator opens.
+fn shares(count: u32) -> impl Iterator<Item = u32> {
+    let full = std::iter::repeat_n(OF_ONE_CLIENT, (count / OF_ONE_CLIENT) as usize);
+    full.chain([count % OF_ONE_CLIENT]).filter(|&share| share > 0)
+}
+
+struct Crowd<'a> {
+    prepared: &'a Prepared,
+    machine: Machine,
+    client: &'a Client,
+    namespace: &'a Namespace,
+    scratch: Scratch,
+}
+
+impl Crowd<'_> {
+    fn measure(&self, count: u32) -> Outcome<Map<String, Value>> {
+        let mut server = self.start()?;
+        let before = server.statistics()?;
+        let began = Instant::now();
+        let mut holders = shares(count)
+            .enumerate()
+            .map(|(number, share)| self.holder(number, share))
+            .collect::<Outcome<Vec<_>>>()?;
+        for holder in &mut holders {
+            server.attend(|| holder.has_said_something(began))?;
+        }
+        let seconds_to_open = began.elapsed().as_secs();
+        let idle_until = Instant::now() + IDLE;
+        server.attend(|| Ok((Instant::now() >= idle_until).then_some(())))?;
+        let after = server.statistics()?;
+        let held = after.get("connections");
+        if held != u64::from(count) {
+            return Err(Failure::new(format!("the kernel has {held} connections, not {count}")));
+        }
+        for holder in &mut holders {
+            holder.resume()?;
+        }
+        // None closes its connections before all are answered: the others would have to wait.
+        let began = Instant::now();
+        for holder in &mut holders {
+            server.attend(|| holder.has_said_something(began))?;
+        }
+        for holder in &mut holders {
+            holder.resume()?;
+        }
+        let (mut answered, mut errors) = (0, 0);
+        for holder in &mut holders {
+            server.attend(|| holder.has_ended())?;
+            let row = holder.result()?;
+            answered += row.get("received").and_then(Value::as_u64).unwrap_or(0);
+            errors += row.get("errors").and_then(Value::as_u64).unwrap_or(0);
+        }
+        drop(server.shut_down());
+        let mut row = Map::new();
+        row.insert("model".into(), Model::Kcuc.name().into());
+        row.insert("harts".into(), self.machine.smp.into());
+        row.insert("connections".into(), count.into());
+        row.insert("memory".into(), self.machine.mem.clone().into());
+        row.insert("seconds_to_open".into(), seconds_to_open.into());
+        row.extend(bytes_each(&before, &after, count.into()));
+        row.insert("answered_again".into(), answered.into());
+        row.insert("errors".into(), errors.into());
+        Ok(row)
+    }
+
+    fn start(&self) -> Outcome<Server> {
+        let arguments = service::server_arguments(Model::Kcuc, self.machine.smp);
+        let mut boot = self.prepared.boot(&self.machine, &arguments, &[])?;
+        boot.network = Network::Tap(TAP.to_owned());
+        boot.boot_arguments.push(format!("ip={GUEST}/{PREFIX},{HOST}"));
+        let mut qemu = self.prepared.qemu.clone();
+        qemu.namespace = Some(self.namespace.file());
+        let sink = PassThrough { show_firmware: self.machine.verbose, show_stdout: false };
+        Server::start(&qemu, &boot, sink)
+    }
+
+    /// A load generator that opens `connections`.
+    fn holder(&self, number: usize, connections: u32) -> Outcome<Holder> {
+        let load = Load {
+            connections,
+            matrix: 1,
+            pace: Pace::Open { period_ms: PERIOD_SECONDS * 1000 },
+            seconds: PERIOD_SECONDS,
+            warm_up_seconds: 0,
+            drain_seconds: DRAIN_SECONDS,
+        };
+        let json = self.scratch.file(&format!("load-{number}.json"));
+        let mut command = command_in(Some(&self.namespace.file()), self.client.program());
+        command.arg("--connect").arg(format!("{GUEST}:{}", service::PORT)).arg("--hold");
+        command.args(load.arguments(RAMP_PER_SECOND)).arg("--json").arg(&json);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .because(|| format!("cannot start {}", shown(&command)))?;
+        let guard = interrupt::guard(&child);
+        let (sender, lines) = channel();
+        if let Some(output) = child.stdout.take() {
+            std::thread::spawn(move || {
+                let lines = BufReader::new(output).lines().map_while(Result::ok);
+                // The receiver is gone when the measurement has failed.
+                lines.for_each(|line| drop(sender.send(line)));
+            });
+        }
+        Ok(Holder { child, lines, json, _guard: guard })
+    }
+}
+
+/// A load generator that holds its connections. Dropping it ends it.
+struct Holder {
+    child: Child,
+    lines: Receiver<String>,
+    json: std::path::PathBuf,
+    _guard: interrupt::Guard,
+}
+
+impl Holder {
+    /// Whether it has said that it waits: all its connections are open, or the load is over.
+    fn has_said_something(&mut self, began: Instant) -> Outcome<Option<()>> {
+        if self.lines.try_recv().is_ok() {
+            return Ok(Some(()));
+        }
+        if self.has_ended()?.is_some() {
+            return Err(Failure::new("a load generator has ended early"));
+        }
+        if began.elapsed() > LIMIT {
+            return Err(Failure::new(format!(
+                "a load generator says nothing for {} s",
+                LIMIT.as_secs()
+            )));
+        }
+        Ok(None)
+    }
+
+    /// Lets it continue.
+    fn resume(&mut self) -> Outcome<()> {
+        let input = self.child.stdin.as_mut();
+        let written = input.map_or(Ok(()), |input| input.write_all(b"\n"));
+        written.because(|| "a load generator has ended".into())
+    }
+
+    fn has_ended(&mut self) -> Outcome<Option<()>> {
+        let status = self.child.try_wait().because(|| "cannot wait for a load generator".into())?;
+        Ok(status.map(drop))
+    }
+
+    fn result(&self) -> Outcome<Map<String, Value>> {
+        let document = service::read_result(&self.json)?;
+        let row = document.get("rows").and_then(|rows| rows.get(0)).and_then(Value::as_object);
+        row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_generators_share_the_connections() {
+        let of = |count| shares(count).collect::<Vec<_>>();
+        assert_eq!((of(1), of(10_000), of(20_000)), (vec![1], vec![10_000], vec![10_000; 2]));
+        assert_eq!(of(25_000), [10_000, 10_000, 5000]);
+    }
+}
