@@ -22,6 +22,8 @@
 //! this. The caller excludes everything but plain data in order: gaps, duplicates, FIN and window
 //! probes are answered at once.
 
+use crate::timers::earlier;
+
 /// smoltcp's delay of an acknowledgement, the shortest one here.
 const DELAY_MICROSECONDS: u64 = 10_000;
 /// The longest delay: half of the shortest retransmission timeout that is in use.
@@ -34,8 +36,11 @@ pub(crate) struct Acknowledgements {
     received_at: Option<u64>,
     /// Bytes that arrived since the last frame was sent.
     waiting: usize,
-    /// When the acknowledgement of these bytes is to be sent without an answer, if it waits.
+    /// When the acknowledgement of these bytes is to be sent without an answer, if it waits for
+    /// one.
     due: Option<u64>,
+    /// On the fast path: when it is to be sent if it does not wait for an answer.
+    delayed: Option<u64>,
     /// The window that the last frame announced.
     window: usize,
     /// Whether the connection answers, and how long the next acknowledgement waits for that.
@@ -49,6 +54,7 @@ impl Default for Acknowledgements {
             received_at: None,
             waiting: 0,
             due: None,
+            delayed: None,
             window: 0,
             answers: false,
             delay: DELAY_MICROSECONDS,
@@ -66,6 +72,7 @@ impl Acknowledgements {
         room: usize,
         now: u64,
     ) -> Option<u64> {
+        self.delayed = None;
         if length > 0 {
             self.received_at = Some(now);
             self.waiting += length;
@@ -78,37 +85,64 @@ impl Acknowledgements {
         (now < due).then_some(due)
     }
 
-    /// Whether the acknowledgement of `length` more bytes would wait on the fast path: as
-    /// [`received`](Self::received) decides, and as smoltcp does with the first segment.
-    pub(crate) fn would_wait(&self, length: usize, room: usize, now: u64) -> bool {
-        (self.answers || self.waiting == 0)
-            && self.waiting + length + room <= self.window
-            && self.due.is_none_or(|due| now < due)
-    }
-
-    /// A segment with `length` bytes has arrived on the fast path, of which the acknowledgement
-    /// [waits](Self::would_wait).
-    pub(crate) fn wait(&mut self, length: usize, now: u64) {
+    /// A segment with `length` bytes has arrived on the fast path: as [`received`](Self::received),
+    /// and then as smoltcp decides. Returns whether the acknowledgement waits for the answer;
+    /// otherwise the caller looks whether it is [`due`](Self::due), or the window to be announced.
+    /// `largest`: the bytes of a whole segment.
+    #[inline(always)]
+    pub(crate) fn arrived(
+        &mut self,
+        length: usize,
+        may_wait: bool,
+        (room, largest): (usize, usize),
+        now: u64,
+    ) -> bool {
         self.received_at = Some(now);
         self.waiting += length;
-        if self.due.is_none() {
-            self.due = Some(now + if self.answers { self.delay } else { DELAY_MICROSECONDS });
+        let waits = self.answers
+            && may_wait
+            && self.waiting + room <= self.window
+            && now < *self.due.get_or_insert(now + self.delay);
+        if !waits {
+            self.decide_as_smoltcp(self.waiting == length, largest, now);
         }
+        waits
+    }
+
+    /// On the fast path, the peer wants to know the window.
+    pub(crate) fn is_asked_for(&mut self, now: u64) {
+        self.delayed = Some(now);
+    }
+
+    /// The acknowledgement does not wait for an answer: it is sent at once if there is more to
+    /// acknowledge than a segment, but not for the `first` one.
+    #[cold]
+    #[inline(never)]
+    fn decide_as_smoltcp(&mut self, is_first: bool, largest: usize, now: u64) {
+        let delay = if is_first || self.waiting <= largest { DELAY_MICROSECONDS } else { 0 };
+        self.delayed = earlier(earlier(self.due.take(), self.delayed), Some(now + delay));
     }
 
     /// Until when the acknowledgement waits at most, if it waits.
+    #[inline(always)]
     pub(crate) fn due(&self) -> Option<u64> {
-        self.due
+        earlier(self.due, self.delayed)
     }
 
     /// Number of bytes that arrived since the last frame was sent, and since when they wait.
     pub(crate) fn waiting(&self, now: u64) -> (usize, u64) {
-        (self.waiting, self.due.map_or(now, |due| due.saturating_sub(self.delay)))
+        let since = match (self.due, self.delayed) {
+            (Some(due), _) => due.saturating_sub(self.delay),
+            (None, Some(until)) => until.saturating_sub(DELAY_MICROSECONDS),
+            (None, None) => now,
+        };
+        (self.waiting, since)
     }
 
-    /// The window that the last frame announced.
-    pub(crate) fn window(&self) -> usize {
-        self.window
+    /// What the peer knows that it may send: what is left of the window that the last frame
+    /// announced.
+    pub(crate) fn window_left(&self) -> usize {
+        self.window.saturating_sub(self.waiting)
     }
 
     /// smoltcp has nothing to acknowledge.
@@ -122,6 +156,7 @@ impl Acknowledgements {
     /// flight.
     pub(crate) fn sent(&mut self, with_data: bool, window: usize, now: u64) {
         self.window = window;
+        self.delayed = None;
         let in_vain = self.due.take().is_some_and(|due| due <= now);
         self.waiting = 0;
         if with_data {
@@ -191,18 +226,34 @@ mod tests {
         assert_eq!(state.received(1, true, 0, 500_000), None, "that was too long");
     }
 
+    /// What must be left of the window, and a whole segment.
+    const BYTES: (usize, usize) = (2048, 1460);
+
     #[test]
-    fn on_the_fast_path_the_first_segment_waits_in_any_case() {
+    fn on_the_fast_path_it_waits_for_the_answer_or_as_by_smoltcp() {
         let mut state = Acknowledgements::default();
+        let arrived = |state: &mut Acknowledgements, length, now| {
+            let waits = state.arrived(length, true, BYTES, now);
+            assert_eq!(waits, state.is_deferred());
+            (waits, state.due())
+        };
         state.sent(false, 4096, 0);
-        assert!(state.would_wait(1448, 2048, 50));
-        state.wait(1448, 50);
-        assert_eq!(state.due(), Some(10_050));
-        assert!(!state.would_wait(100, 2048, 60), "a second segment");
+        assert_eq!(arrived(&mut state, 1448, 50), (false, Some(10_050)), "the first segment");
+        assert_eq!(arrived(&mut state, 12, 60), (false, Some(10_050)), "no more than a segment");
+        assert_eq!(arrived(&mut state, 1, 70), (false, Some(70)), "more than a segment");
         state.sent(true, 4096, 1_000);
         assert_eq!(state.due(), None);
-        state.wait(1000, 2_000);
-        assert!(state.would_wait(1000, 2048, 2_000), "it answers");
-        assert!(!state.would_wait(1100, 2048, 2_000), "the window is nearly used up");
+        assert_eq!(arrived(&mut state, 1000, 2_000), (true, Some(12_000)), "it answers");
+        assert_eq!(arrived(&mut state, 1000, 2_100), (true, Some(12_000)));
+        assert_eq!(arrived(&mut state, 100, 2_200), (false, Some(2_200)), "the window is used up");
+        assert_eq!((state.waiting(2_200), state.window_left()), ((2100, 0), 1996));
+        state.sent(true, 1000, 3_000);
+        assert_eq!(arrived(&mut state, 700, 30_000), (false, Some(40_000)), "a small window");
+        assert_eq!(state.waiting(30_000), (700, 30_000));
+        state.sent(true, 4096, 50_000);
+        assert!(!state.arrived(700, false, BYTES, 50_000), "data is in flight");
+        assert_eq!((state.due(), state.is_deferred()), (Some(60_000), false));
+        assert_eq!(state.received(50, false, 2048, 50_000), None);
+        assert_eq!(state.due(), None, "smoltcp decides");
     }
 }

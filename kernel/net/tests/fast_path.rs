@@ -117,6 +117,58 @@ fn the_frames_are_those_of_smoltcp() {
     assert_eq!(fast.len(), slow.len());
 }
 
+/// A client sends requests without waiting for the answers, and the server answers each after
+/// `service` microseconds, for `rounds` answers. Returns the frames.
+fn frames_of_an_overload(fast_path: bool, service: u64, rounds: usize) -> (Vec<Vec<u8>>, World) {
+    const BYTES: usize = 1816;
+    let mut world = World::with(|configuration| configuration.fast_path = fast_path);
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    let (client, server) = world.pair(&listener);
+    client.set_no_delay(true);
+    server.set_no_delay(true);
+    for round in 0..6 {
+        exchange(&mut world, (&client, &server), round, (10, 20), 100);
+    }
+    let tape = record(&world);
+    let requests: Vec<u8> = (0..rounds).flat_map(|round| message(round, BYTES)).collect();
+    let (mut sent, mut answers) = (0, Vec::new());
+    let mut buffer = [0; BYTES];
+    for round in 0..rounds {
+        let mut read = 0;
+        assert!(world.run_until(SECOND, |_| {
+            sent += client.try_send(&requests[sent..]).unwrap_or(0);
+            read += server.try_receive(&mut buffer[read..]).unwrap_or(0);
+            read == BYTES
+        }));
+        assert!(buffer[..] == message(round, BYTES), "request {round}");
+        world.run_for(service);
+        assert_eq!(server.try_send(&buffer), Ok(BYTES));
+        while let Ok(count @ 1..) = client.try_receive(&mut buffer) {
+            answers.extend_from_slice(&buffer[..count]);
+        }
+    }
+    assert!(answers == requests[..answers.len()], "other answers");
+    let frames = std::mem::take(&mut *tape.lock().unwrap());
+    drop((client, server));
+    (frames, world)
+}
+
+/// A server that cannot keep up must not get slower by that: its connections stay on the fast path.
+#[test]
+fn a_peer_that_sends_ahead_stays_on_the_fast_path() {
+    for service in [100, 3_000, 30_000] {
+        const ROUNDS: usize = 200;
+        let (fast, world) = frames_of_an_overload(true, service, ROUNDS);
+        let statistics = world.b.stack.statistics();
+        // By its end.
+        assert!(times_left(&world) <= 1, "{} times, {service} us", times_left(&world));
+        assert!(statistics.frames_fast > 2 * ROUNDS as u64, "{}", statistics.frames_fast);
+        let (slow, _) = frames_of_an_overload(false, service, ROUNDS);
+        let (fast, slow) = (fast.len(), slow.len());
+        assert!(fast <= slow, "{fast} frames, of smoltcp {slow}, {service} us");
+    }
+}
+
 /// The SYN `frame` with the option of timestamps, as Linux sends it.
 fn with_timestamps(frame: &[u8]) -> Vec<u8> {
     let (ignored, usual) = (ChecksumCapabilities::ignored(), ChecksumCapabilities::default());
@@ -396,40 +448,48 @@ proptest! {
     }
 }
 
-/// What the sockets of two connections and `connections` idle ones are charged, and no more.
-fn room_for_two(connections: usize) -> usize {
-    let stack = World::new().b.stack;
-    let socket = stack.memory_per_connection(true) - stack.memory_per_connection(false);
-    connections * 2560 + 2 * socket + 100
+/// How many connections are filled at most, to use up the memory.
+const FULL: usize = 6;
+
+/// A limit that `connections` idle ones and fewer than [`FULL`] full ones reach.
+fn room_for_less_than_full(connections: usize) -> usize {
+    (connections * 2560 + FULL * 4096 + 100) * 8 / 7
 }
 
-/// Sends as much as the other end has room for, and nothing reads it.
-fn fill(world: &mut World, (client, server): &(Connection, Connection)) {
-    assert!(world.run_until(60 * SECOND, |_| {
-        let there = server.unread_bytes() + client.unacknowledged_bytes();
-        let _ = client.try_send(&vec![7; 4096_usize.saturating_sub(there)]);
-        server.unread_bytes() == 4096
-    }));
+/// Fills connections, of which nothing is read, until the memory is used up. Returns how many are
+/// full.
+fn fill(world: &mut World, pairs: &[(Connection, Connection)]) -> usize {
+    let full = pairs.iter().take_while(|(client, server)| {
+        // Its path has expired, so it leaves the fast path, and comes back after a second.
+        let is_full = world.run_until(3 * SECOND, |_| {
+            let there = server.unread_bytes() + client.unacknowledged_bytes();
+            let _ = client.try_send(&vec![7; 4096_usize.saturating_sub(there)]);
+            server.unread_bytes() == 4096
+        });
+        world.run_for(3 * SECOND);
+        is_full
+    });
+    let full = full.count();
+    assert!((2..FULL).contains(&full), "{full} connections use up the memory");
+    full
 }
 
-/// A host with memory for four idle connections and the sockets of two.
+/// A host with memory for some idle connections and the full queues of some.
 #[test]
 fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() {
     let a = static_configuration(&[ADDRESS_A], 11);
     let mut b = static_configuration(&[ADDRESS_B], 22);
-    b.maximum_connection_bytes = room_for_two(4);
+    b.maximum_connection_bytes = room_for_less_than_full(FULL + 2);
     let mut world = World::from(a, b);
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
     let mut pairs = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..FULL + 2 {
         pairs.push(world.pair(&listener));
         world.run_for(3 * SECOND);
     }
-    // Two connections of which nothing is read have the memory.
-    for pair in &pairs[..2] {
-        fill(&mut world, pair);
-    }
-    let (client, server) = &pairs[2];
+    // Connections of which nothing is read have the memory.
+    let full = fill(&mut world, &pairs[..FULL]);
+    let (client, server) = &pairs[FULL];
     client.try_send(b"later").unwrap();
     world.run_for(2 * SECOND);
     assert_eq!(server.try_receive(&mut [0; 9]), Err(Error::WouldBlock));
@@ -439,15 +499,17 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
     // A connection that is closed does not wait for memory.
     let (client, server) = pairs.pop().unwrap();
     drop(server);
+    // Its path has expired, so the reset is the answer to the next segment.
+    client.try_send(b"is anyone there?").unwrap();
     world.run_for(SECOND);
     assert_eq!(client.take_error(), Some(Error::ConnectionReset));
     // When the others have read, their buffers are freed, and what was lost arrives.
-    for (_, server) in &pairs[..2] {
+    for (_, server) in &pairs[..full] {
         assert_eq!(server.try_receive(&mut [0; 4096]), Ok(4096));
     }
-    let server = &pairs[2].1;
+    let server = &pairs[FULL].1;
     assert!(world.run_until(120 * SECOND, |_| server.try_receive(&mut [0; 9]) == Ok(5)));
-    assert!(carry(&mut world, &pairs[2].1, &pairs[2].0, &message(1, 3000)));
+    assert!(carry(&mut world, &pairs[FULL].1, &pairs[FULL].0, &message(1, 3000)));
 }
 
 /// A burst of segments comes for a connection on the fast path that gets no buffers: each is as if
@@ -457,19 +519,17 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
 fn a_burst_that_is_refused_arrives_when_there_is_memory() {
     let a = static_configuration(&[ADDRESS_A], 11);
     let mut b = static_configuration(&[ADDRESS_B], 22);
-    b.maximum_connection_bytes = room_for_two(3);
+    b.maximum_connection_bytes = room_for_less_than_full(FULL + 1);
     let mut world = World::from(a, b);
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
     let mut pairs = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..FULL + 1 {
         pairs.push(world.pair(&listener));
         world.run_for(3 * SECOND);
     }
     let (client, server) = pairs.pop().unwrap();
     client.set_no_delay(true);
-    for pair in &pairs {
-        fill(&mut world, pair);
-    }
+    let full = fill(&mut world, &pairs);
     let before = world.b.stack.statistics();
     // Five segments, which arrive together.
     let burst = message(1, 5 * 300);
@@ -483,7 +543,7 @@ fn a_burst_that_is_refused_arrives_when_there_is_memory() {
     assert_eq!(client.unacknowledged_bytes(), burst.len(), "something was acknowledged");
     let refused = after.dropped_no_room - before.dropped_no_room;
     assert!(refused >= 5, "{refused} segments were refused");
-    for (_, unread) in &pairs {
+    for (_, unread) in &pairs[..full] {
         assert_eq!(unread.try_receive(&mut [0; 4096]), Ok(4096));
     }
     let mut received = Vec::new();

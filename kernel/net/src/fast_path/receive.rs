@@ -3,16 +3,26 @@
 use alloc::sync::Arc;
 
 use super::FastPath;
-use crate::acknowledgements::Acknowledgements;
 use crate::endpoint::{Endpoint, EndpointState, Protocol};
 use crate::frame::Plain;
 use crate::link_core::LinkCore;
 use crate::shared::Shared;
 
 impl FastPath {
+    /// Whether `segment` asks whether the window is still closed: with a byte that has been received
+    /// or has no room (RFC 9293, 3.8.6.1), or with none.
+    #[cold]
+    fn is_probe(&self, segment: &Plain<'_>, largest: usize) -> bool {
+        let behind = self.next_expected.wrapping_sub(segment.sequence());
+        self.window() < largest
+            && behind <= 1
+            && segment.data().len() <= 1
+            && segment.acknowledgement() == self.unacknowledged
+    }
+
     /// Whether `segment` is the expected one: the next data, or an acknowledgement of what is in
     /// flight, and nothing else has to be done about it.
-    fn expects(&self, segment: &Plain<'_>, waits: &Acknowledgements, now: u64) -> bool {
+    fn expects(&self, segment: &Plain<'_>) -> bool {
         let acknowledged = segment.acknowledgement().wrapping_sub(self.unacknowledged);
         let in_flight = self.in_flight();
         if segment.sequence() != self.next_expected || acknowledged as usize > in_flight {
@@ -21,10 +31,7 @@ impl FastPath {
         match segment.data().len() {
             // With data in flight, an acknowledgement of nothing may be a sign of loss.
             0 => acknowledged > 0 || in_flight == 0,
-            length => {
-                self.received.len() + length <= self.receive_capacity
-                    && waits.would_wait(length, self.receive_capacity / 2, now)
-            }
+            length => self.received.len() + length <= self.receive_capacity,
         }
     }
 }
@@ -45,10 +52,23 @@ impl LinkCore {
         else {
             return false;
         };
-        if stream.doomed || !fast.expects(segment, &stream.acknowledgements, now) {
+        if stream.doomed {
             return false;
         }
+        if !fast.expects(segment) {
+            if !fast.is_probe(segment, stream.tracking.segment_bytes_max()) {
+                return false;
+            }
+            fast.peer_window = segment.window();
+            stream.acknowledgements.is_asked_for(now);
+            stream.note_heard(now);
+            self.serve_stream(shared, endpoint, state, None, now);
+            return true;
+        }
         let data = segment.data();
+        let acknowledgement = segment.acknowledgement();
+        let acknowledged = acknowledgement.wrapping_sub(fast.unacknowledged) as usize;
+        let mut waits = true;
         if !data.is_empty() {
             if fast.append_received(data).is_err() {
                 // As if it were lost: the peer sends it again.
@@ -56,11 +76,11 @@ impl LinkCore {
                 return true;
             }
             fast.next_expected = fast.next_expected.wrapping_add(data.len() as u32);
-            stream.acknowledgements.wait(data.len(), now);
+            let bytes = (fast.receive_capacity / 2, stream.tracking.segment_bytes_max());
+            let may_wait = acknowledged == fast.outgoing.len();
+            waits = stream.acknowledgements.arrived(data.len(), may_wait, bytes, now);
             stream.receivers.wake_all();
         }
-        let acknowledgement = segment.acknowledgement();
-        let acknowledged = acknowledgement.wrapping_sub(fast.unacknowledged) as usize;
         if acknowledged > 0 {
             fast.outgoing.consume(acknowledged);
             fast.unacknowledged = acknowledgement;
@@ -73,7 +93,7 @@ impl LinkCore {
         self.frames_moved += 1;
         shared.counters.frames_direct.add(1);
         shared.counters.frames_fast.add(1);
-        if fast.unsent() > 0 {
+        if fast.unsent() > 0 || !waits {
             self.serve_stream(shared, endpoint, state, None, now);
         } else {
             Self::rearm_fast(&mut self.timers, shared, endpoint, fast, stream, armed, now);

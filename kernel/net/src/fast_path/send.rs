@@ -126,7 +126,7 @@ impl FastPath {
         let acknowledgements = &mut stream.acknowledgements;
         let due = acknowledgements.due().is_some_and(|due| due <= now);
         let window = self.window();
-        if !due && (window == 0 || window / 2 < acknowledgements.window()) {
+        if !due && (window == 0 || window / 2 < acknowledgements.window_left()) {
             return Outcome::Done;
         }
         if !path_is_valid {
