@@ -50,6 +50,7 @@ impl LinkCore {
             stream.abort(socket, Error::ConnectionAborted, counters);
         }
         let ask_first = arrival.is_some();
+        let mut is_usual = false;
         if let Some(Arrival { frame, segment, direct }) = arrival {
             let before = Snapshot::of(socket);
             if direct.is_none() {
@@ -71,6 +72,9 @@ impl LinkCore {
                 }
                 return self.rearm(endpoint, state, Some(due), None, now);
             }
+            let Some((socket, stream)) = state.stream() else { return };
+            is_usual = direct.is_some()
+                && segment.is_some_and(|segment| stream.is_usual(socket, before, segment));
         }
 
         let Some((socket, stream)) = state.stream() else { return };
@@ -97,6 +101,17 @@ impl LinkCore {
         if sent {
             stream.note_sent(socket, now);
         }
+        // Also if no answer comes soon: a server that cannot keep up must not get slower by that.
+        // Nothing is left to be acknowledged.
+        if is_usual
+            && sent
+            && socket.send_queue() == 0
+            && stream.tracking.count_exchange()
+            && self.enter_fast_path(shared, endpoint, state, now)
+        {
+            return;
+        }
+        let Some((socket, stream)) = state.stream() else { return };
         let is_open = socket.state() == State::Established;
         if !(is_open && matches!(stream.owner, Owner::Handle)) {
             self.hand_to_listener(shared, endpoint, state);

@@ -189,18 +189,29 @@ impl Stream {
         segment: &Segment<'_>,
         now: u64,
     ) -> Option<u64> {
+        let length = segment.payload_length;
+        let may_wait = self.is_usual(socket, before, segment) && socket.send_queue() == 0;
+        let half = socket.recv_capacity() / 2;
+        self.acknowledgements.received(length, may_wait, half, now)
+    }
+
+    /// Whether `segment`, which has just been received, was nothing but data in order, for a
+    /// connection that is open.
+    pub(crate) fn is_usual(
+        &self,
+        socket: &Socket<'_>,
+        before: Snapshot,
+        segment: &Segment<'_>,
+    ) -> bool {
         let after = Snapshot::of(socket);
         let length = segment.payload_length;
-        let only_data = length > 0 && !(segment.synchronize || segment.finish || segment.reset);
-        let in_order = after.received == before.received + length;
-        let quiet = before.state == State::Established
+        length > 0
+            && !(segment.synchronize || segment.finish || segment.reset)
+            && after.received == before.received + length
+            && before.state == State::Established
             && after.state == State::Established
-            && after.unacknowledged == 0
             && self.keep_alive.is_none()
-            && matches!(self.owner, Owner::Handle);
-        let half = socket.recv_capacity() / 2;
-        let acknowledgements = &mut self.acknowledgements;
-        acknowledgements.received(length, only_data && in_order && quiet, half, now)
+            && matches!(self.owner, Owner::Handle)
     }
 
     /// A frame was sent, which contains an acknowledgement.
