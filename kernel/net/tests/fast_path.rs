@@ -118,8 +118,13 @@ fn the_frames_are_those_of_smoltcp() {
 }
 
 /// A client sends requests without waiting for the answers, and the server answers each after
-/// `service` microseconds, for `rounds` answers. Returns the frames.
-fn frames_of_an_overload(fast_path: bool, service: u64, rounds: usize) -> (Vec<Vec<u8>>, World) {
+/// `service` microseconds, for `rounds` answers; in the middle it hears `news`. Returns the frames.
+fn frames_of_an_overload(
+    fast_path: bool,
+    service: u64,
+    rounds: usize,
+    news: Option<&[u8]>,
+) -> (Vec<Vec<u8>>, World) {
     const BYTES: usize = 1816;
     let mut world = World::with(|configuration| configuration.fast_path = fast_path);
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
@@ -134,6 +139,9 @@ fn frames_of_an_overload(fast_path: bool, service: u64, rounds: usize) -> (Vec<V
     let (mut sent, mut answers) = (0, Vec::new());
     let mut buffer = [0; BYTES];
     for round in 0..rounds {
+        if let Some(news) = news.filter(|_| round == rounds / 2) {
+            world.b.stack.receive(news);
+        }
         let mut read = 0;
         assert!(world.run_until(SECOND, |_| {
             sent += client.try_send(&requests[sent..]).unwrap_or(0);
@@ -158,15 +166,29 @@ fn frames_of_an_overload(fast_path: bool, service: u64, rounds: usize) -> (Vec<V
 fn a_peer_that_sends_ahead_stays_on_the_fast_path() {
     for service in [100, 3_000, 30_000] {
         const ROUNDS: usize = 200;
-        let (fast, world) = frames_of_an_overload(true, service, ROUNDS);
+        let (fast, world) = frames_of_an_overload(true, service, ROUNDS, None);
         let statistics = world.b.stack.statistics();
         // By its end.
         assert!(times_left(&world) <= 1, "{} times, {service} us", times_left(&world));
         assert!(statistics.frames_fast > 2 * ROUNDS as u64, "{}", statistics.frames_fast);
-        let (slow, _) = frames_of_an_overload(false, service, ROUNDS);
+        let (slow, _) = frames_of_an_overload(false, service, ROUNDS, None);
         let (fast, slow) = (fast.len(), slow.len());
         assert!(fast <= slow, "{fast} frames, of smoltcp {slow}, {service} us");
     }
+}
+
+/// News of a neighbour end all paths, so every connection leaves. One that does not keep up comes
+/// back soon, although it answers none of the requests at once.
+#[test]
+fn a_peer_that_sends_ahead_comes_back_to_the_fast_path() {
+    const ROUNDS: usize = 200;
+    let news = arp_request([2, 0, 0, 0, 0, 0x77], [10, 0, 0, 99]);
+    let (_, world) = frames_of_an_overload(true, 30_000, ROUNDS, Some(&news));
+    let statistics = world.b.stack.statistics();
+    // By the news, and by its end.
+    assert!((1..=2).contains(&times_left(&world)), "{} times", times_left(&world));
+    assert_eq!(statistics.fast_path_entered, 2);
+    assert!(statistics.frames_fast > 2 * ROUNDS as u64, "{}", statistics.frames_fast);
 }
 
 /// The SYN `frame` with the option of timestamps, as Linux sends it.
@@ -500,7 +522,7 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
     let (client, server) = pairs.pop().unwrap();
     drop(server);
     // Its path has expired, so the reset is the answer to the next segment.
-    client.try_send(b"is anyone there?").unwrap();
+    client.try_send(b"still there?").unwrap();
     world.run_for(SECOND);
     assert_eq!(client.take_error(), Some(Error::ConnectionReset));
     // When the others have read, their buffers are freed, and what was lost arrives.

@@ -5,17 +5,6 @@ mod common;
 use common::*;
 use std::sync::{Arc, Mutex};
 
-/// An ARP request of 10.0.0.1, which has the hardware address `sender`, as a broadcast.
-fn arp_request(sender: [u8; 6], target: [u8; 4]) -> Vec<u8> {
-    let mut frame = vec![0xff; 6];
-    frame.extend(sender);
-    frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
-    frame.extend(sender);
-    frame.extend([10, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-    frame.extend(target);
-    frame
-}
-
 /// News of a neighbour, which begins a new epoch and changes nothing else: a stranger is asked for.
 fn news() -> Vec<u8> {
     arp_request([2, 0, 0, 0, 0, 0x77], [10, 0, 0, 99])

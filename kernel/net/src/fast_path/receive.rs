@@ -9,8 +9,8 @@ use crate::link_core::LinkCore;
 use crate::shared::Shared;
 
 impl FastPath {
-    /// Whether `segment` asks whether the window is still closed: with a byte that has been received
-    /// or has no room (RFC 9293, 3.8.6.1), or with none.
+    /// Whether `segment` asks whether the window is still closed: with a byte that has been
+    /// received or has no room (RFC 9293, 3.8.6.1), or with none.
     #[cold]
     fn is_probe(&self, segment: &Plain<'_>, largest: usize) -> bool {
         let behind = self.next_expected.wrapping_sub(segment.sequence());

@@ -419,3 +419,14 @@ pub const ACK: u8 = 16;
 pub fn seeds(seed: u64) -> RandomSeeds {
     RandomSeeds { ports: seed, loopback: seed ^ 1, ethernet: seed, tables: seed ^ 2 }
 }
+
+/// An ARP request of 10.0.0.1, which has the hardware address `sender`, as a broadcast.
+pub fn arp_request(sender: [u8; 6], target: [u8; 4]) -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend(sender);
+    frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    frame.extend(sender);
+    frame.extend([10, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    frame.extend(target);
+    frame
+}
