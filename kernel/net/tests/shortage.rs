@@ -14,9 +14,14 @@ const CONNECTION_BYTES: usize = 2560;
 
 /// `a` has much memory and `b` little.
 fn world() -> (World, Listener) {
+    world_with(LIMIT)
+}
+
+/// All connections of `b` may have `bytes`.
+fn world_with(bytes: usize) -> (World, Listener) {
     let a = static_configuration(&[ADDRESS_A], 11);
     let mut b = static_configuration(&[ADDRESS_B], 22);
-    b.maximum_connection_bytes = LIMIT;
+    b.maximum_connection_bytes = bytes;
     let world = World::from(a, b);
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 128).unwrap();
     (world, listener)
@@ -164,4 +169,21 @@ fn a_peer_that_does_not_read_is_waited_for_while_there_is_memory() {
     world.run_for(200 * SECOND);
     assert_eq!(world.b.stack.statistics().timeouts, 0);
     assert!(world.run_until(SECOND, |_| client.try_receive(&mut [0; 4096]).is_ok()));
+}
+
+/// What is freed is charged no longer: a connection can do that as often as it likes.
+#[test]
+fn queues_are_freed_and_used_again_without_end() {
+    let (mut world, listener) = world_with(24_000);
+    let pair = world.pair(&listener);
+    // Otherwise the end of an answer waits, which ends the fast path.
+    pair.1.set_no_delay(true);
+    for round in 0..100 {
+        let took = exchange(&mut world, &pair, 4096, SECOND);
+        assert!(took < SECOND / 10, "round {round}: {took} us");
+        // It has been idle for a second. Its path lives for ten.
+        world.run_for(SECOND + SECOND / 5);
+    }
+    let statistics = world.b.stack.statistics();
+    assert_eq!((statistics.dropped_no_room, statistics.timeouts), (0, 0));
 }
