@@ -112,7 +112,10 @@ static void *count(void *argument) {
         if (i % 64 == 0)
             sched_yield();
         sum = seen + 1;
-        CHECK(pthread_mutex_unlock(&shared) == 0);
+        int error = pthread_mutex_unlock(&shared);
+        if (error)
+            printf("thread %d, unlock %d: error %d\n", (int)(intptr_t)argument, i, error);
+        CHECK(error == 0);
     }
     return NULL;
 }
