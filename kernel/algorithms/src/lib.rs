@@ -33,6 +33,7 @@ pub mod inheritance;
 pub mod interest;
 pub mod kin;
 pub mod levels;
+pub mod loaded_root;
 pub mod multiplexer;
 pub mod numbered;
 pub mod only_child;

@@ -1,4 +1,4 @@
-//! Decision 59 under the model checker: every interleaving, and every value that a weakly ordered
+//! Decision 59, and which root a hart has loaded, under the model checker: every interleaving, and every value that a weakly ordered
 //! load may see, of a few harts. A scene for each pair of transitions that can meet.
 //!
 //! `./cops test --only loom`, or
@@ -7,3 +7,4 @@
 
 mod arrivals;
 mod doorbell;
+mod loaded_root;

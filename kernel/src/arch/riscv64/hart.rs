@@ -7,7 +7,9 @@
 use crate::arch::MAX_HARTS;
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use cops_algorithms::loaded_root::LoadedRoot;
 
 /// The record of one hart. Assembly in `trap` and `entry` accesses the first fields.
 #[repr(C, align(64))]
@@ -20,13 +22,8 @@ pub(super) struct HartRecord {
     pub(super) emergency_stack_top: AtomicUsize,
     /// The firmware's id of the hart.
     pub(super) id: AtomicUsize,
-    /// The value of `satp` on this hart.
-    pub(super) active_root: AtomicUsize,
-    /// The same while the hart may enter user mode without a flush; 0 after other harts have
-    /// changed the address space. Compared at each entry.
-    pub(super) current_root: AtomicUsize,
-    /// Whether the hart runs a virtual CPU, so that it may be in user mode.
-    pub(super) runs_program: AtomicBool,
+    /// The value of `satp` on this hart, and whether it may enter user mode with that.
+    pub(super) root: LoadedRoot,
     /// The instruction epoch with which this hart last synchronised (see `paging`).
     pub(super) instruction_epoch: AtomicUsize,
 }
@@ -38,9 +35,7 @@ impl HartRecord {
             stack_top: AtomicUsize::new(0),
             emergency_stack_top: AtomicUsize::new(0),
             id: AtomicUsize::new(0),
-            active_root: AtomicUsize::new(0),
-            current_root: AtomicUsize::new(0),
-            runs_program: AtomicBool::new(false),
+            root: LoadedRoot::new(),
             instruction_epoch: AtomicUsize::new(0),
         }
     }

@@ -191,10 +191,8 @@ pub fn asid_count() -> usize {
 pub unsafe fn activate_root(root: RootRegister, is_current: impl FnOnce() -> bool) {
     let value = root.value();
     let record = hart::current();
-    record.active_root.store(value, Ordering::SeqCst);
-    record.current_root.store(value, Ordering::SeqCst);
     // Before `meet_instruction_epoch`: either that sees the new code, or its author sees this root.
-    fence(Ordering::SeqCst);
+    record.root.load(value as u64);
     let is_current = is_current();
     // SAFETY: by this function's contract, the new table maps the kernel exactly as the old one.
     unsafe { csr::write!("satp", value) };
@@ -221,26 +219,23 @@ fn flush_all_local() {
 /// this one ran no program.
 #[inline]
 pub fn is_current_root(root: RootRegister) -> bool {
-    hart::current().current_root.load(Ordering::Relaxed) == root.value()
+    hart::current().root.is_current(root.value() as u64)
 }
 
 /// This hart begins to run a virtual CPU: from now on [`flush_root`] waits for it.
 pub fn begin_program() {
-    hart::current().runs_program.store(true, Ordering::SeqCst);
-    // Before `is_current_root`: either that sees what a flush has stored, or the flush sees this.
-    fence(Ordering::SeqCst);
+    hart::current().root.begin_program();
 }
 
 /// This hart has stopped running a virtual CPU. The kernel uses no address of a program, so the
 /// hart flushes when it loads the root the next time.
 pub fn end_program() {
-    hart::current().runs_program.store(false, Ordering::Release);
+    hart::current().root.end_program();
 }
 
 /// The harts on which this root is loaded, as a mask of their indexes.
 fn harts_with_root(root: RootRegister) -> u64 {
-    let value = root.value();
-    harts_where(|record| record.active_root.load(Ordering::SeqCst) == value)
+    harts_where(|record| record.root.has(root.value() as u64))
 }
 
 /// The harts with records that satisfy a condition, as a mask of their indexes.
@@ -263,16 +258,17 @@ pub fn interrupt_harts_with_root(root: RootRegister) {
 /// of an emulated machine does not run that hart now. So harts that run no program are not
 /// interrupted: they are made to load the root anew.
 pub fn flush_root(root: RootRegister, range: core::ops::Range<usize>) {
-    let value = root.value();
+    let value = root.value() as u64;
     let own = 1 << hart::hart_index();
-    let mut harts = 0;
-    for (index, record) in hart::RECORDS.iter().take(hart::hart_count()).enumerate() {
-        if record.current_root.load(Ordering::SeqCst) == value
-            && (own == 1 << index || !withdraw(record, value))
-        {
-            harts |= 1 << index;
-        }
-    }
+    let harts =
+        (0..).zip(hart::RECORDS.iter().take(hart::hart_count())).filter(|(index, record)| {
+            if own == 1 << index {
+                record.root.has(value)
+            } else {
+                record.root.must_be_interrupted(value)
+            }
+        });
+    let harts = harts.fold(0, |mask, (index, _)| mask | 1 << index);
     if harts & own != 0 {
         // A single page is flushed by its address; for more pages a loop is not worthwhile.
         if range.len() == page_size_of_level(0) {
@@ -290,25 +286,8 @@ pub fn flush_root(root: RootRegister, range: core::ops::Range<usize>) {
 
 /// Whether a flush of this root would have to wait for another hart now.
 pub fn other_harts_run(root: RootRegister) -> bool {
-    let value = root.value();
-    let running = harts_where(|record| {
-        record.current_root.load(Ordering::SeqCst) == value
-            && record.runs_program.load(Ordering::SeqCst)
-    });
+    let running = harts_where(|record| record.root.runs(root.value() as u64));
     running & !(1 << hart::hart_index()) != 0
-}
-
-/// Makes a hart that runs no program load the root anew before it runs one. Returns false if it
-/// runs one, or has begun to in the meantime.
-fn withdraw(record: &hart::HartRecord, value: usize) -> bool {
-    let runs_program = || record.runs_program.load(Ordering::SeqCst);
-    !runs_program()
-        && record
-            .current_root
-            .compare_exchange(value, 0, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok()
-        // It may have begun before the exchange, and have found the root current.
-        && !runs_program()
 }
 
 /// Incremented each time code was written. A hart that has not seen the newest value executes
@@ -327,11 +306,7 @@ pub fn sync_instruction_stream() {
 pub fn sync_instruction_stream_of(root: RootRegister) {
     sync_instruction_stream();
     fence(Ordering::SeqCst);
-    let value = root.value();
-    let running = harts_where(|record| {
-        record.current_root.load(Ordering::SeqCst) == value
-            && record.runs_program.load(Ordering::SeqCst)
-    });
+    let running = harts_where(|record| record.root.runs(root.value() as u64));
     let others = running & !(1 << hart::hart_index());
     if others != 0 {
         firmware::remote_instruction_fence(others);
