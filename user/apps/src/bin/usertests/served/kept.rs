@@ -57,8 +57,12 @@ impl Kept {
     /// The first write asks for the length.
     async fn begin(&mut self) -> Outcome {
         self.opened.memory.fill(0x77);
-        let (_, request) = self.opened.asked(number::PWRITE64, 0, PAGE).await?;
+        let place = self.opened.memory.as_ptr().expose_provenance();
+        let writing = self.begins(number::PWRITE64, [self.opened.fd(), place, PAGE, 0]);
+        let (request, _) = self.opened.next(operation::GET_STATUS).await?;
         self.answers_status(&request)?;
+        // Until then its bytes are taken from the memory, on any hart.
+        check_equal!(soon("the write", writing).await??, Ok(PAGE), "the write");
         self.has(0, &[0x77; PAGE])
     }
 
