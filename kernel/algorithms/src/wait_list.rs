@@ -295,6 +295,8 @@ impl WaitList {
         nodes.node(last).next.store(number, Relaxed);
         head.previous.store(number, Relaxed);
         if at_front {
+            // As if it had waited as long as the one behind it: a round looks at the first ones.
+            node.round.store(head.round.load(Relaxed), Relaxed);
             let after = head.next_level.load(Relaxed);
             head.previous_level.store(NOT_FIRST, Relaxed);
             self.set_first(nodes, number, before, after);

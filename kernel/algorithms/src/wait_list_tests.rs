@@ -111,8 +111,12 @@ impl Model {
                     self.stay.remove(&number);
                 }
                 let woken = self.forget(number);
-                let order = if woken == Some(false) { -self.clock } else { self.clock };
-                self.queued.push(((level, order), number, self.round));
+                let is_front = woken == Some(false);
+                let order = if is_front { -self.clock } else { self.clock };
+                // As if it had waited as long as the one behind it.
+                let behind = self.queued.iter().filter(|queued| is_front && queued.0.0 == level);
+                let round = behind.min().map_or(self.round, |&(_, _, round)| round);
+                self.queued.push(((level, order), number, round));
                 if woken == Some(true) { self.next_of_round() } else { None }
             }
             Step::Remove { number, ready } => {
