@@ -109,8 +109,8 @@ impl Acknowledgements {
         waits
     }
 
-    /// On the fast path, the peer wants to know the window.
-    pub(crate) fn is_asked_for(&mut self, now: u64) {
+    /// On the fast path: an acknowledgement is due at once, for the peer asks for the window.
+    pub(crate) fn acknowledge_at_once(&mut self, now: u64) {
         self.delayed = Some(now);
     }
 

@@ -480,14 +480,10 @@ fn room_for_less_than_full(connections: usize) -> usize {
 
 /// Fills connections, of which nothing is read, until the memory is used up. Returns how many are
 /// full.
-fn fill(world: &mut World, pairs: &[(Connection, Connection)]) -> usize {
+fn fill_all(world: &mut World, pairs: &[(Connection, Connection)]) -> usize {
     let full = pairs.iter().take_while(|(client, server)| {
         // Its path has expired, so it leaves the fast path, and comes back after a second.
-        let is_full = world.run_until(3 * SECOND, |_| {
-            let there = server.unread_bytes() + client.unacknowledged_bytes();
-            let _ = client.try_send(&vec![7; 4096_usize.saturating_sub(there)]);
-            server.unread_bytes() == 4096
-        });
+        let is_full = fill(world, client, server, 3 * SECOND);
         world.run_for(3 * SECOND);
         is_full
     });
@@ -510,7 +506,7 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
         world.run_for(3 * SECOND);
     }
     // Connections of which nothing is read have the memory.
-    let full = fill(&mut world, &pairs[..FULL]);
+    let full = fill_all(&mut world, &pairs[..FULL]);
     let (client, server) = &pairs[FULL];
     client.try_send(b"later").unwrap();
     world.run_for(2 * SECOND);
@@ -551,7 +547,7 @@ fn a_burst_that_is_refused_arrives_when_there_is_memory() {
     }
     let (client, server) = pairs.pop().unwrap();
     client.set_no_delay(true);
-    let full = fill(&mut world, &pairs);
+    let full = fill_all(&mut world, &pairs);
     let before = world.b.stack.statistics();
     // Five segments, which arrive together.
     let burst = message(1, 5 * 300);

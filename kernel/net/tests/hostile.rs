@@ -233,6 +233,55 @@ fn changed(segment: &[u8], sequence: i32, acknowledgement: i32, length: usize) -
     frame
 }
 
+/// A peer asks for a closed window in three ways. Each gets the answer that it is closed, and the
+/// connection stays on the fast path. A duplicate acknowledgement is no question: two ends that
+/// answered each other's would never stop.
+#[test]
+fn questions_for_a_closed_window_are_answered_on_the_fast_path() {
+    let mut scene = scene();
+    let Scene { world, client, server, .. } = &mut scene;
+    let last = Arc::new(Mutex::new(Vec::new()));
+    let tape = last.clone();
+    world.a.outgoing.lock().unwrap().filter = Some(Box::new(move |frame| {
+        *tape.lock().unwrap() = frame.to_vec();
+        true
+    }));
+    assert!(fill(world, client, server, SECOND));
+    world.run_for(SECOND / 10);
+    let last = last.lock().unwrap().clone();
+    let end = (last.len() - 54) as i32;
+    let receive = |behind: i32, length| {
+        let before = world.b.stack.statistics();
+        world.b.stack.receive(&changed(&last, end - behind, 0, length));
+        let after = world.b.stack.statistics();
+        let answers = after.frames_transmitted - before.frames_transmitted;
+        (answers, after.fast_path_left - before.fast_path_left)
+    };
+    for (behind, length) in [(1, 0), (1, 1), (0, 1)] {
+        assert_eq!(receive(behind, length), (1, 0), "{length} bytes, {behind} behind");
+        assert_eq!(server.unread_bytes(), 4096);
+    }
+    assert_eq!(receive(0, 0), (0, 0), "an acknowledgement of nothing");
+    assert_eq!(receive(2, 1).1, 1, "what was received long ago");
+    still_in_order(scene);
+}
+
+/// The same while data is in flight, of which a duplicate acknowledgement may be a sign of loss.
+#[test]
+fn a_duplicate_acknowledgement_is_no_question_for_a_closed_window() {
+    let mut scene = scene();
+    let Scene { world, client, server, .. } = &mut scene;
+    assert!(fill(world, client, server, SECOND));
+    world.run_for(SECOND / 10);
+    let last = last_segment(&scene);
+    let Scene { world, server, .. } = &mut scene;
+    let left = world.b.stack.statistics().fast_path_left;
+    server.try_send(b"in flight").unwrap();
+    world.b.stack.receive(&changed(&last, 4096, 0, 0));
+    assert_eq!(world.b.stack.statistics().fast_path_left, left + 1);
+    still_in_order(scene);
+}
+
 /// Each of these is not the expected segment of a connection on the fast path.
 #[test]
 fn a_strange_segment_ends_the_fast_path() {

@@ -9,14 +9,16 @@ use crate::link_core::LinkCore;
 use crate::shared::Shared;
 
 impl FastPath {
-    /// Whether `segment` asks whether the window is still closed: with a byte that has been
-    /// received or has no room (RFC 9293, 3.8.6.1), or with none.
+    /// Whether `segment` asks whether the window is still closed (RFC 9293, 3.8.6.1): with a byte
+    /// that has no room, or behind what was received, as Linux does.
+    ///
+    /// An empty segment at the right place is no question, but an acknowledgement: two ends that
+    /// answered each other's would never stop.
     #[cold]
     fn is_probe(&self, segment: &Plain<'_>, largest: usize) -> bool {
         let behind = self.next_expected.wrapping_sub(segment.sequence());
         self.window() < largest
-            && behind <= 1
-            && segment.data().len() <= 1
+            && matches!((behind, segment.data().len()), (0 | 1, 1) | (1, 0))
             && segment.acknowledgement() == self.unacknowledged
     }
 
@@ -55,20 +57,19 @@ impl LinkCore {
         if stream.doomed {
             return false;
         }
-        if !fast.expects(segment) {
-            if !fast.is_probe(segment, stream.tracking.segment_bytes_max()) {
-                return false;
-            }
-            fast.peer_window = segment.window();
-            stream.acknowledgements.is_asked_for(now);
-            stream.note_heard(now);
-            self.serve_stream(shared, endpoint, state, None, now);
-            return true;
-        }
-        let data = segment.data();
+        let largest = stream.tracking.segment_bytes_max();
         let acknowledgement = segment.acknowledgement();
         let acknowledged = acknowledgement.wrapping_sub(fast.unacknowledged) as usize;
         let mut waits = true;
+        let data = if fast.expects(segment) {
+            segment.data()
+        } else if fast.is_probe(segment, largest) {
+            stream.acknowledgements.acknowledge_at_once(now);
+            waits = false;
+            &[]
+        } else {
+            return false;
+        };
         if !data.is_empty() {
             if fast.append_received(data).is_err() {
                 // As if it were lost: the peer sends it again.
@@ -76,7 +77,7 @@ impl LinkCore {
                 return true;
             }
             fast.next_expected = fast.next_expected.wrapping_add(data.len() as u32);
-            let bytes = (fast.receive_capacity / 2, stream.tracking.segment_bytes_max());
+            let bytes = (fast.receive_capacity / 2, largest);
             let may_wait = acknowledged == fast.outgoing.len();
             waits = stream.acknowledgements.arrived(data.len(), may_wait, bytes, now);
             stream.receivers.wake_all();

@@ -430,3 +430,13 @@ pub fn arp_request(sender: [u8; 6], target: [u8; 4]) -> Vec<u8> {
     frame.extend(target);
     frame
 }
+
+/// Sends as much as the other end has room for, and nothing reads it. Returns whether its buffer is
+/// full within `limit` microseconds.
+pub fn fill(world: &mut World, from: &Connection, to: &Connection, limit: u64) -> bool {
+    world.run_until(limit, |_| {
+        let there = to.unread_bytes() + from.unacknowledged_bytes();
+        let _ = from.try_send(&vec![7; 4096_usize.saturating_sub(there)]);
+        to.unread_bytes() == 4096
+    })
+}
