@@ -60,9 +60,10 @@ impl LinkCore {
             self.ingress(shared, &mut state.sockets, frame, direct, shift, now);
             let Some((socket, stream)) = state.stream() else { return };
             stream.observe(socket, before, segment, now, counters);
+            is_usual = segment.is_some_and(|segment| stream.is_usual(socket, before, segment));
             if endpoint.link == LinkKind::Ethernet
                 && let Some(segment) = segment
-                && let Some(due) = stream.defer_acknowledgement(socket, before, segment, now)
+                && let Some(due) = stream.defer_acknowledgement(socket, segment, is_usual, now)
             {
                 if stream.tracking.count_exchange()
                     && direct.is_some()
@@ -72,9 +73,8 @@ impl LinkCore {
                 }
                 return self.rearm(endpoint, state, Some(due), None, now);
             }
-            let Some((socket, stream)) = state.stream() else { return };
-            is_usual = direct.is_some()
-                && segment.is_some_and(|segment| stream.is_usual(socket, before, segment));
+            // Only a segment of which the path is known brings a connection to the fast path.
+            is_usual &= direct.is_some();
         }
 
         let Some((socket, stream)) = state.stream() else { return };

@@ -185,12 +185,12 @@ impl Stream {
     pub(crate) fn defer_acknowledgement(
         &mut self,
         socket: &Socket<'_>,
-        before: Snapshot,
         segment: &Segment<'_>,
+        is_usual: bool,
         now: u64,
     ) -> Option<u64> {
         let length = segment.payload_length;
-        let may_wait = self.is_usual(socket, before, segment) && socket.send_queue() == 0;
+        let may_wait = is_usual && socket.send_queue() == 0;
         let half = socket.recv_capacity() / 2;
         self.acknowledgements.received(length, may_wait, half, now)
     }
