@@ -242,7 +242,7 @@ pub fn start_other_harts(root: RootRegister) {
     let others = hart::RECORDS.iter().zip(&START_BLOCKS).take(hart::hart_count()).skip(1);
     for (record, place) in others {
         let block = StartBlock { root_register: root.value(), record: &raw const *record as usize };
-        record.root.load(block.root_register as u64);
+        record.root.load(root.number());
         let place = place.0.get();
         // SAFETY: the only reader of this block is the hart that `start_hart` starts below.
         unsafe { place.write(block) };

@@ -161,6 +161,11 @@ impl RootRegister {
         self.0
     }
 
+    /// The same, for [`LoadedRoot`](cops_algorithms::loaded_root::LoadedRoot).
+    pub(super) const fn number(self) -> u64 {
+        self.0 as u64
+    }
+
     /// The tag in the translation caches.
     pub const fn asid(self) -> Asid {
         Asid((self.0 >> ASID_SHIFT) as u16)
@@ -192,7 +197,7 @@ pub unsafe fn activate_root(root: RootRegister, is_current: impl FnOnce() -> boo
     let value = root.value();
     let record = hart::current();
     // Before `meet_instruction_epoch`: either that sees the new code, or its author sees this root.
-    record.root.load(value as u64);
+    record.root.load(root.number());
     let is_current = is_current();
     // SAFETY: by this function's contract, the new table maps the kernel exactly as the old one.
     unsafe { csr::write!("satp", value) };
@@ -219,7 +224,7 @@ fn flush_all_local() {
 /// this one ran no program.
 #[inline]
 pub fn is_current_root(root: RootRegister) -> bool {
-    hart::current().root.is_current(root.value() as u64)
+    hart::current().root.is_current(root.number())
 }
 
 /// This hart begins to run a virtual CPU: from now on [`flush_root`] waits for it.
@@ -235,7 +240,7 @@ pub fn end_program() {
 
 /// The harts on which this root is loaded, as a mask of their indexes.
 fn harts_with_root(root: RootRegister) -> u64 {
-    harts_where(|record| record.root.has(root.value() as u64))
+    harts_where(|record| record.root.has(root.number()))
 }
 
 /// The harts with records that satisfy a condition, as a mask of their indexes.
@@ -258,17 +263,11 @@ pub fn interrupt_harts_with_root(root: RootRegister) {
 /// of an emulated machine does not run that hart now. So harts that run no program are not
 /// interrupted: they are made to load the root anew.
 pub fn flush_root(root: RootRegister, range: core::ops::Range<usize>) {
-    let value = root.value() as u64;
     let own = 1 << hart::hart_index();
-    let harts =
-        (0..).zip(hart::RECORDS.iter().take(hart::hart_count())).filter(|(index, record)| {
-            if own == 1 << index {
-                record.root.has(value)
-            } else {
-                record.root.must_be_interrupted(value)
-            }
-        });
-    let harts = harts.fold(0, |mask, (index, _)| mask | 1 << index);
+    let harts = harts_where(|record| match core::ptr::eq(record, hart::current()) {
+        true => record.root.has(root.number()),
+        false => record.root.must_be_interrupted(root.number()),
+    });
     if harts & own != 0 {
         // A single page is flushed by its address; for more pages a loop is not worthwhile.
         if range.len() == page_size_of_level(0) {
@@ -286,7 +285,7 @@ pub fn flush_root(root: RootRegister, range: core::ops::Range<usize>) {
 
 /// Whether a flush of this root would have to wait for another hart now.
 pub fn other_harts_run(root: RootRegister) -> bool {
-    let running = harts_where(|record| record.root.runs(root.value() as u64));
+    let running = harts_where(|record| record.root.runs(root.number()));
     running & !(1 << hart::hart_index()) != 0
 }
 
@@ -306,7 +305,7 @@ pub fn sync_instruction_stream() {
 pub fn sync_instruction_stream_of(root: RootRegister) {
     sync_instruction_stream();
     fence(Ordering::SeqCst);
-    let running = harts_where(|record| record.root.runs(root.value() as u64));
+    let running = harts_where(|record| record.root.runs(root.number()));
     let others = running & !(1 << hart::hart_index());
     if others != 0 {
         firmware::remote_instruction_fence(others);
