@@ -162,17 +162,10 @@ impl Model {
 
 proptest! {
     #[test]
-    fn the_list_does_what_a_sorted_vector_would(steps in prop::collection::vec(step(), 1..200), alone in any::<bool>()) {
+    fn the_list_does_what_a_sorted_vector_would(steps in prop::collection::vec(step(), 1..200)) {
         let nodes = Table::new(WAITERS as usize);
         let (mut list, mut model) = (WaitList::new(), Model::default());
         for step in steps {
-            // A queue uses either `wake_one` or `wake_all`, as in the kernel: waiters at the front
-            // and rounds do not mix.
-            let step = match step {
-                Step::All if alone => Step::One,
-                Step::One | Step::Found { .. } if !alone => Step::All,
-                step => step,
-            };
             let woken = match step {
                 Step::Insert { number, level } => list.insert(&nodes, number, priority(level), number.into()),
                 Step::Remove { number, ready } => list.remove(&nodes, number, ready),
@@ -192,6 +185,22 @@ proptest! {
             prop_assert_eq!(list.is_empty(), model.queued.is_empty());
         }
     }
+}
+
+#[test]
+fn one_that_comes_back_to_the_front_hides_none_from_a_round() {
+    let nodes = Table::new(3);
+    let mut list = WaitList::new();
+    let insert =
+        |list: &mut WaitList, number: u32| list.insert(&nodes, number, priority(1), number.into());
+    for number in 0..3 {
+        assert_eq!(insert(&mut list, number), None);
+    }
+    assert_eq!(list.wake_one(&nodes), Some(0));
+    assert_eq!(list.wake_all(&nodes), Some(1));
+    assert_eq!(insert(&mut list, 0), None);
+    assert_eq!(list.remove(&nodes, 1, false), Some(0), "the one in front is woken once more");
+    assert_eq!(list.remove(&nodes, 0, false), Some(2), "and so is the one behind it");
 }
 
 #[test]
