@@ -13,6 +13,7 @@ use cops_abi::{Errno, Priority};
 use cops_algorithms::cpu_state::{Census, Order};
 use cops_algorithms::levels::LevelCounts;
 use cops_algorithms::slots::{NoSlot, Slots};
+use cops_algorithms::stops::Stops;
 use cops_fallible::{List, Map};
 
 use super::cpu::{CpuEvent, CpuState, CpuStatus, VirtualCpu};
@@ -36,15 +37,6 @@ fn leave(cpu: &VirtualCpu, process: ProcessId) {
     }
 }
 
-/// A signal that stops the process.
-struct Stop {
-    signal: u8,
-    /// How often the process had been told to go on when the signal came.
-    continued: u64,
-    /// The parent has been informed.
-    is_reported: bool,
-}
-
 /// The virtual CPUs of a process, with their shared status.
 pub(crate) struct Cpus {
     process: ProcessId,
@@ -64,7 +56,7 @@ pub(crate) struct Cpus {
     /// How the process ended or is going to.
     ending: Option<WaitStatus>,
     /// Why the process is stopped, if it is.
-    stopped: Option<Stop>,
+    stopped: Stops,
     /// The first and the last of the list of those that are held.
     held: Option<(usize, usize)>,
     /// The virtual CPU that replaces the program; all others end.
@@ -92,7 +84,7 @@ impl Cpus {
             thread_levels: LevelCounts::new(),
             page,
             ending: None,
-            stopped: None,
+            stopped: Stops::NONE,
             held: None,
             replacer: None,
             first_code: None,
@@ -337,7 +329,7 @@ impl Cpus {
         let is_ended_by_another = self.replacer.is_some_and(|replacer| replacer != index);
         if self.ending.is_some() || is_ended_by_another {
             Order::End
-        } else if self.stopped.is_some() {
+        } else if self.stopped.is_stopped() {
             Order::Stop
         } else {
             Order::Run
@@ -380,25 +372,18 @@ impl Cpus {
     /// The process is stopped by `signal`, which came when it had been told to go on `continued`
     /// times. Returns false if it is stopped already, or ending.
     pub fn begin_stop(&mut self, signal: u8, continued: u64) -> bool {
-        let begins = self.stopped.is_none() && self.ending.is_none();
-        if begins {
-            self.stopped = Some(Stop { signal, continued, is_reported: false });
-        }
-        begins
+        self.ending.is_none() && self.stopped.begin(signal, continued)
     }
 
     /// The process has been told to go on, for the `continued`th time. Returns false if it was not
     /// stopped, or by a signal that came later.
     pub fn end_stop(&mut self, continued: u64) -> bool {
-        self.stopped.take_if(|stop| stop.continued < continued).is_some()
+        self.stopped.end(continued)
     }
 
     /// If the process is stopped and none has a hart any more: the signal, once.
     pub fn take_stop_report(&mut self) -> Option<u8> {
-        let is_complete = self.census.harts().next().is_none();
-        let stop = self.stopped.as_mut()?;
-        let is_new = is_complete && !core::mem::replace(&mut stop.is_reported, is_complete);
-        is_new.then_some(stop.signal)
+        self.stopped.take_report(self.census.harts().next().is_none())
     }
 
     /// Changes the level of `cpu`, a thread of this process.
