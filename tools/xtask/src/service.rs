@@ -176,6 +176,13 @@ pub fn read_result(path: &Path) -> Outcome<Map<String, Value>> {
         .because(|| format!("{} is not the load generator's JSON", path.display()))
 }
 
+/// The row of the whole run in the client's result.
+pub fn read_row(path: &Path) -> Outcome<Map<String, Value>> {
+    let document = read_result(path)?;
+    let row = document.get("rows").and_then(|rows| rows.get(0)).and_then(Value::as_object);
+    row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))
+}
+
 /// The provenance of a measurement.
 pub fn provenance(
     workspace: &Workspace,

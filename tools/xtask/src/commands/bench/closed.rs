@@ -87,9 +87,7 @@ impl Session {
         let json = self.scratch.file("closed.json");
         let mut command = self.client.load(self.port, &load, &json);
         service::drive(&mut self.server, &mut command)?;
-        let document = service::read_result(&json)?;
-        let row = document.get("rows").and_then(|rows| rows.get(0)).and_then(|row| row.as_object());
-        row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))
+        service::read_row(&json)
     }
 
     /// Entries into the kernel and interrupts per request, in a run with [`MANY`] requests per

@@ -14,14 +14,13 @@ use serde_json::{Map, Value};
 
 use super::Rows;
 use super::connections::{allow_files, bytes_each};
+use super::tap;
 use crate::cli::{Bench, Machine, Model};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
 use crate::process::shown;
-use crate::qemu::command::Network;
-use crate::qemu::console::PassThrough;
-use crate::qemu::namespace::{GUEST, HOST, Namespace, PREFIX, TAP, command_in};
+use crate::qemu::namespace::Namespace;
 use crate::qemu::server::Server;
 use crate::service::{self, Client, Load, Pace};
 use crate::terminal::Progress;
@@ -119,7 +118,7 @@ impl Crowd<'_> {
         let (mut answered, mut errors) = (0, 0);
         for holder in &mut holders {
             server.attend(|| holder.has_ended())?;
-            let row = holder.result()?;
+            let row = service::read_row(&holder.json)?;
             answered += row.get("received").and_then(Value::as_u64).unwrap_or(0);
             errors += row.get("errors").and_then(Value::as_u64).unwrap_or(0);
         }
@@ -137,14 +136,8 @@ impl Crowd<'_> {
     }
 
     fn start(&self) -> Outcome<Server> {
-        let arguments = service::server_arguments(Model::Kcuc, self.machine.smp);
-        let mut boot = self.prepared.boot(&self.machine, &arguments, &[])?;
-        boot.network = Network::Tap(TAP.to_owned());
-        boot.boot_arguments.push(format!("ip={GUEST}/{PREFIX},{HOST}"));
-        let mut qemu = self.prepared.qemu.clone();
-        qemu.namespace = Some(self.namespace.file());
-        let sink = PassThrough { show_firmware: self.machine.verbose, show_stdout: false };
-        Server::start(&qemu, &boot, sink)
+        let boot = tap::boot(self.prepared, &self.machine, Model::Kcuc)?;
+        tap::start(self.prepared, self.namespace, &boot, &self.machine)
     }
 
     /// A load generator that opens `connections`.
@@ -158,10 +151,9 @@ impl Crowd<'_> {
             drain_seconds: DRAIN_SECONDS,
         };
         let json = self.scratch.file(&format!("load-{number}.json"));
-        let mut command = command_in(Some(&self.namespace.file()), self.client.program());
-        command.arg("--connect").arg(format!("{GUEST}:{}", service::PORT)).arg("--hold");
-        command.args(load.arguments(RAMP_PER_SECOND)).arg("--json").arg(&json);
+        let mut command = tap::client(self.namespace, self.client, &load, RAMP_PER_SECOND, &json);
         let mut child = command
+            .arg("--hold")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -215,12 +207,6 @@ impl Holder {
     fn has_ended(&mut self) -> Outcome<Option<()>> {
         let status = self.child.try_wait().because(|| "cannot wait for a load generator".into())?;
         Ok(status.map(drop))
-    }
-
-    fn result(&self) -> Outcome<Map<String, Value>> {
-        let document = service::read_result(&self.json)?;
-        let row = document.get("rows").and_then(|rows| rows.get(0)).and_then(Value::as_object);
-        row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))
     }
 }
 

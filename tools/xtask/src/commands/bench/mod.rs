@@ -22,6 +22,7 @@ mod priority;
 pub mod shares;
 pub mod switch;
 mod table;
+mod tap;
 mod wakeups;
 mod words;
 

@@ -12,8 +12,8 @@ use crate::commands::Prepared;
 use crate::error::{Because, Outcome};
 use crate::linux_kernel::{self, LinuxKernel};
 use crate::packages;
-use crate::qemu::command::{Boot, Network};
-use crate::qemu::namespace::{GUEST, PREFIX, TAP};
+use crate::qemu::command::Boot;
+use crate::qemu::namespace::{GUEST, PREFIX};
 use crate::terminal::{Progress, Step};
 use crate::workspace::Workspace;
 
@@ -102,7 +102,6 @@ impl Linux {
             kernel: self.kernel.image.clone(),
             root_image: self.initramfs.clone(),
             boot_arguments: words.to_vec(),
-            network: Network::Tap(TAP.to_owned()),
             ..like.clone()
         }
     }

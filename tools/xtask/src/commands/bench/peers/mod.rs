@@ -18,12 +18,11 @@ use std::process::Stdio;
 use serde_json::{Map, Value};
 
 use super::matrix::{PERIOD_MS, Row, number};
+use super::tap;
 use crate::cli::{Bench, Loop, Model, Peer};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
-use crate::qemu::command::{Boot, Network};
-use crate::qemu::console::PassThrough;
-use crate::qemu::namespace::{GUEST, HOST, Namespace, PREFIX, TAP, command_in};
+use crate::qemu::namespace::Namespace;
 use crate::qemu::server::Server;
 use crate::service::{self, Client, Pace};
 use crate::terminal::Progress;
@@ -200,20 +199,12 @@ impl Setting<'_> {
     fn start(&self, contender: Contender) -> Outcome<Server> {
         let machine = &self.options.machine;
         let model = if let Contender::Cops(model) = contender { model } else { Model::Kcuc };
-        let arguments = service::server_arguments(model, machine.smp);
-        let mut boot = self.prepared.boot(machine, &arguments, &[])?;
-        boot.network = Network::Tap(TAP.to_owned());
-        let boot: Boot = match contender {
-            Contender::Cops(_) => {
-                boot.boot_arguments.push(format!("ip={GUEST}/{PREFIX},{HOST}"));
-                boot
-            }
+        let boot = tap::boot(self.prepared, machine, model)?;
+        let boot = match contender {
+            Contender::Cops(_) => boot,
             Contender::Linux(peer) => self.linux.boot(&boot, peer, machine),
         };
-        let mut qemu = self.prepared.qemu.clone();
-        qemu.namespace = Some(self.namespace.file());
-        let sink = PassThrough { show_firmware: machine.verbose, show_stdout: false };
-        Server::start(&qemu, &boot, sink)
+        tap::start(self.prepared, &self.namespace, &boot, machine)
     }
 
     /// The result of the load generator: a row.
@@ -228,14 +219,10 @@ impl Setting<'_> {
         };
         let json = self.scratch.file("load.json");
         let _ = std::fs::remove_file(&json);
-        let mut command = command_in(Some(&self.namespace.file()), self.client.program());
-        command.arg("--connect").arg(format!("{GUEST}:{}", service::PORT));
-        command.args(load.arguments(RAMP_PER_SECOND)).arg("--json").arg(&json);
+        let mut command = tap::client(&self.namespace, &self.client, &load, RAMP_PER_SECOND, &json);
         // Errors are a column.
         service::drive(server, command.stdout(Stdio::null()).stderr(Stdio::null()))?;
-        let document = service::read_result(&json)?;
-        let row = document.get("rows").and_then(|rows| rows.get(0)).and_then(Value::as_object);
-        row.cloned().ok_or_else(|| Failure::new("the load generator's result has no row"))
+        service::read_row(&json)
     }
 }
 
