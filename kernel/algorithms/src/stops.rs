@@ -1,10 +1,9 @@
-//! The signal that has stopped a process (decision 34), and which of the signals that make it go on
-//! ends the stop.
+//! The signal that has stopped a process (decision 34), and which of the signals to continue ends
+//! the stop.
 //!
-//! The sender of a signal that makes a process go on ends the stop last. By then the process may
-//! have run a handler and have been stopped by that. So each signal that makes it go on has a
-//! number, a stop remembers how many there were before it, and a signal ends only a stop that is
-//! older.
+//! The sender of a signal to continue ends the stop last. By then the process may have run a
+//! handler and have been stopped by that. So each signal to continue has a number, a stop remembers
+//! how many there were before it, and a signal ends only a stop that is older.
 
 /// The stop of one process, if there is one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,7 +12,7 @@ pub struct Stops(Option<Stop>);
 #[derive(Clone, Copy, Debug)]
 struct Stop {
     signal: u8,
-    /// How often the process had been told to go on when the signal came.
+    /// How often the process had been told to continue when the signal came.
     continued: u64,
     /// The parent has been informed.
     is_reported: bool,
@@ -29,7 +28,7 @@ impl Stops {
         self.0.is_some()
     }
 
-    /// The process is stopped by `signal`, which came when it had been told to go on `continued`
+    /// The process is stopped by `signal`, which came when it had been told to continue `continued`
     /// times. Returns false if it is stopped already.
     pub fn begin(&mut self, signal: u8, continued: u64) -> bool {
         let begins = self.0.is_none();
@@ -37,8 +36,8 @@ impl Stops {
         begins
     }
 
-    /// The process has been told to go on, for the `continued`th time. Returns false if it was not
-    /// stopped, or by a signal that came later.
+    /// The process has been told to continue, for the `continued`th time. Returns false if it was
+    /// not stopped, or by a signal that came later.
     pub fn end(&mut self, continued: u64) -> bool {
         self.0.take_if(|stop| stop.continued < continued).is_some()
     }
@@ -60,10 +59,10 @@ mod tests {
     const SIGTSTP: u8 = 20;
 
     #[test]
-    fn a_stop_is_ended_by_the_next_signal_to_go_on_and_not_by_one_before_it() {
+    fn a_stop_is_ended_by_the_next_signal_to_continue_and_not_by_one_before_it() {
         let mut stops = Stops::NONE;
         assert!(!stops.end(1), "it is not stopped");
-        // Its handler of the first signal to go on stops it before the sender of that has done.
+        // Its handler of the first signal to continue stops it before the sender of that has done.
         assert!(stops.begin(SIGSTOP, 1));
         assert!(!stops.end(1) && stops.is_stopped(), "the stop came later");
         assert!(stops.end(2) && !stops.is_stopped());

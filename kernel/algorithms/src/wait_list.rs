@@ -45,8 +45,8 @@
 //! them must check its own. `wake_all` begins a *round*: every waiter inserted before it is
 //! woken, one after the other; each of them wakes the next one when it has checked. So one poll
 //! does only a bounded part of a round. The waiters of one level are in the order of their rounds:
-//! an inserted waiter goes to the back, or, if it comes back to the front, counts as inserted in the
-//! round of the one behind it.
+//! an inserted waiter goes to the back, or, if it comes back to the front, counts as inserted in
+//! the round of the one behind it.
 //!
 //! The caller has a lock for each list, and changes the nodes of its waiters only under that lock.
 
