@@ -10,7 +10,7 @@
 //! | [`begin_program`](LoadedRoot::begin_program), then [`is_current`](LoadedRoot::is_current) | the hart itself | `must_be_interrupted` |
 //! | [`load`](LoadedRoot::load) | the hart itself, if the root is not current | `must_be_interrupted` |
 //! | [`end_program`](LoadedRoot::end_program) | the hart itself | `must_be_interrupted` |
-//! | [`must_be_interrupted`](LoadedRoot::must_be_interrupted) | a hart that has changed the space; one at a time for each root | all of these |
+//! | [`must_be_interrupted`](LoadedRoot::must_be_interrupted) | a hart that has changed the space | all of these, and itself on another hart |
 //!
 //! Rules:
 //!

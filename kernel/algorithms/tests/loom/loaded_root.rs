@@ -88,3 +88,20 @@ fn a_hart_that_stops_and_begins_again_uses_none_of_the_old_ones() {
         machine.verify(2);
     });
 }
+
+#[test]
+fn two_harts_change_a_page_each_while_a_hart_begins() {
+    let mut model = loom::model::Builder::new();
+    // With all interleavings of three harts it would run for hours.
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let machine = Machine::new();
+        let changes = [0, 1].map(|page| {
+            let other = machine.clone();
+            thread::spawn(move || other.change(page))
+        });
+        machine.begin();
+        changes.into_iter().for_each(|change| change.join().unwrap());
+        machine.verify(2);
+    });
+}
