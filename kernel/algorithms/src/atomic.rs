@@ -42,13 +42,13 @@ mod modelled {
 
 /// A function that is `const`, except for loom: its atomics cannot be constants.
 macro_rules! const_unless_loom {
-    ($(#[$attribute:meta])* pub fn $name:ident() -> $type:ty $body:block) => {
+    ($(#[$attribute:meta])* pub fn $name:ident($($argument:ident: $of:ty)?) -> $type:ty $body:block) => {
         $(#[$attribute])*
         #[cfg(not(cops_loom))]
-        pub const fn $name() -> $type $body
+        pub const fn $name($($argument: $of)?) -> $type $body
         $(#[$attribute])*
         #[cfg(cops_loom)]
-        pub fn $name() -> $type $body
+        pub fn $name($($argument: $of)?) -> $type $body
     };
 }
 pub(crate) use const_unless_loom;

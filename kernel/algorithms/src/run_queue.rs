@@ -18,7 +18,7 @@
 use alloc::sync::Arc;
 use core::ptr;
 use core::sync::atomic::{
-    AtomicU64,
+    AtomicU32, AtomicU64,
     Ordering::{Relaxed, SeqCst},
     fence,
 };
@@ -71,16 +71,19 @@ pub trait Member: Sized {
     fn leave(&self, node: Spare<Key, Arc<Self>>);
 }
 
-/// The lines of a process: at which levels it has virtual CPUs in the queue. Changed by the queue
-/// only.
+/// The lines of a process: at which levels it has virtual CPUs in the queue, and how many have been
+/// handed over. Changed by the queue only.
 #[derive(Debug, Default)]
-pub struct Lines(AtomicU64);
+pub struct Lines {
+    levels: AtomicU64,
+    handed_over: AtomicU32,
+}
 
 impl Lines {
     /// A process without virtual CPUs in the queue.
     #[must_use]
     pub const fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self { levels: AtomicU64::new(0), handed_over: AtomicU32::new(0) }
     }
 
     /// Distinguishes processes.
@@ -88,23 +91,30 @@ impl Lines {
         ptr::from_ref(self).addr()
     }
 
-    /// Whether a virtual CPU of the process waits at a level less urgent than `priority`. By a hart
-    /// that has seen something of that priority, before a sequentially consistent fence: a virtual
-    /// CPU that is just being inserted is found here, or its insertion finds the same.
+    /// Whether a virtual CPU of the process waits at a level less urgent than `priority`; one that
+    /// has been handed over may. By a hart that has seen something of that priority, before a
+    /// sequentially consistent fence: a virtual CPU that is just being inserted or handed over is
+    /// found here, or its insertion finds the same.
     pub fn any_less_urgent_than(&self, priority: Priority) -> bool {
-        self.0.load(Relaxed) & !(priority.bit() | (priority.bit() - 1)) != 0
+        self.levels.load(Relaxed) & !(priority.bit() | (priority.bit() - 1)) != 0
+            || self.handed_over.load(Relaxed) != 0
+    }
+
+    /// One that was [handed over](Queue::hand_over) has been taken. Called under the queue's lock.
+    pub fn end_hand_over(&self) {
+        self.handed_over.store(self.handed_over.load(Relaxed).saturating_sub(1), Relaxed);
     }
 
     /// One more stands in the line of this level. Returns whether it is the front.
     fn join(&self, priority: Priority) -> bool {
-        let levels = self.0.load(Relaxed);
-        self.0.store(levels | priority.bit(), Relaxed);
+        let levels = self.levels.load(Relaxed);
+        self.levels.store(levels | priority.bit(), Relaxed);
         levels & priority.bit() == 0
     }
 
     /// The line of this level has ended.
     fn end(&self, priority: Priority) {
-        self.0.store(self.0.load(Relaxed) & !priority.bit(), Relaxed);
+        self.levels.store(self.levels.load(Relaxed) & !priority.bit(), Relaxed);
     }
 }
 
@@ -274,6 +284,34 @@ impl<C: Member> Queue<C> {
             position = raised;
             fence(SeqCst);
         }
+    }
+
+    /// Begins a slice of `cpu`, which is not in the queue, as if it had been inserted and chosen
+    /// just now; `None` if others wait, which may come first. The hart that gets it takes it later:
+    /// until then others find it by [`Lines`], and the caller raises it.
+    ///
+    /// `slice_ticks`: the length of a whole slice.
+    pub fn hand_over(&mut self, cpu: &C, slice_ticks: u64) -> Option<Slice> {
+        if !self.is_empty() {
+            return None;
+        }
+        let lines = cpu.lines();
+        lines.handed_over.store(lines.handed_over.load(Relaxed) + 1, Relaxed);
+        if cpu.may_rise() {
+            // As in `insert`.
+            fence(SeqCst);
+            let urgency = cpu.urgency();
+            if urgency.is_more_urgent_than(cpu.priority()) {
+                cpu.set_priority(urgency);
+            }
+        }
+        let priority = cpu.priority();
+        let vruntime = self.minimums.admit(cpu.vruntime(), priority, slice_ticks as i64);
+        self.minimums.choose(priority, vruntime);
+        self.passes_over = false;
+        let slice = Slice::new(slice_ticks, cpu.divisor(), false);
+        cpu.vruntime().begin(&slice);
+        Some(slice)
     }
 
     /// Inserts a virtual CPU with the level that it has.

@@ -337,6 +337,80 @@ fn one_that_becomes_more_urgent_while_it_is_inserted_is_placed_by_that() {
     assert_eq!(machine.cpus[0].priority.load(), level(5));
 }
 
+/// Whatever it has been charged, and whatever others have: the same as if it had waited.
+fn is_handed_over_as_if_it_had_waited(charges: [i64; 3], level_of_one: Priority) {
+    let [mut handed, mut chosen] = [(), ()].map(|()| {
+        let mut machine = Machine::new(&[(1, 1), (3, 1), (1, 1)]);
+        for (number, charge) in charges.into_iter().enumerate() {
+            machine.cpus[number].process.vruntime.add(charge);
+        }
+        machine.set_urgency(1, level_of_one);
+        machine.enter(0);
+        machine.run_next(7);
+        let (_, held) = machine.take();
+        machine.end(held, 3);
+        machine
+    });
+    let cpu = handed.cpus[1].clone();
+    cpu.set_priority(cpu.urgency());
+    let slice = handed.queue.hand_over(&cpu, SLICE).unwrap();
+    chosen.enter(1);
+    let (number, (other, other_slice)) = chosen.take();
+    assert_eq!(number, 1);
+    assert_eq!(slice.remaining_ticks(), other_slice.remaining_ticks());
+    assert_eq!((slice.divisor(), slice.is_granted()), (3, false));
+    let [one, two] = [&cpu, &other].map(|cpu| {
+        let vruntime = &cpu.process.vruntime;
+        (vruntime.now(), vruntime.open_slices(), cpu.priority())
+    });
+    assert_eq!(one, two);
+    // What comes later is compared with it in the same way.
+    handed.end((cpu, slice), 5);
+    chosen.end((other, other_slice), 5);
+    assert_eq!(handed.enter(2), chosen.enter(2));
+}
+
+#[test]
+fn one_that_is_handed_over_gets_what_it_would_have_got_by_waiting() {
+    for charges in [[0, 0, 0], [5, 900, 0], [40, -7, 3000], [0, 50_000, 1]] {
+        for level_of_one in [LEVEL, level(3), level(60)] {
+            is_handed_over_as_if_it_had_waited(charges, level_of_one);
+        }
+    }
+}
+
+#[test]
+fn none_is_handed_over_while_others_wait() {
+    let mut machine = Machine::new(&[(1, 1); 2]);
+    machine.enter(0);
+    let second = machine.cpus[1].clone();
+    assert!(machine.queue.hand_over(&second, SLICE).is_none());
+    assert!(!second.process.lines.any_less_urgent_than(level(0)), "nothing is left of the attempt");
+    let (_, held) = machine.take();
+    machine.end(held, 1);
+    assert!(machine.queue.hand_over(&second, SLICE).is_some());
+}
+
+/// Until it is taken, others of its process find it, and what they have made ready in between is
+/// not lost.
+#[test]
+fn one_that_is_handed_over_is_found_and_raised() {
+    let mut machine = Machine::new(&[(1, 2)]);
+    let cpu = machine.cpus[0].clone();
+    cpu.set_priority(level(40));
+    machine.set_urgency(0, level(3));
+    assert!(machine.queue.hand_over(&cpu, SLICE).is_some());
+    assert_eq!(cpu.priority(), level(3), "by a look after it could be found");
+    let lines = &cpu.process.lines;
+    assert!(lines.any_less_urgent_than(level(2)));
+    // The next of its process waits in a line of its own.
+    machine.set_urgency(1, level(3));
+    machine.enter(1);
+    assert_eq!(machine.take().0, 1);
+    lines.end_hand_over();
+    assert!(!lines.any_less_urgent_than(level(2)));
+}
+
 #[test]
 fn a_slice_is_renewed_while_none_as_urgent_waits() {
     let mut machine = Machine::new(&[(1, 1); 2]);

@@ -26,6 +26,10 @@
 //! | `Running` | yes | yes | when the hart is in the kernel | its hart is interrupted, unless that hart queues the newcomer |
 //! | `Paused` | no | yes | when the executor polls it, by `priority` | `priority` is raised |
 //!
+//! If nothing is queued, and the switching coroutine of the hart that makes a virtual CPU ready is
+//! `Idle`, that virtual CPU is handed over to it instead of being queued: it is `Paused` then, as
+//! if it had taken the virtual CPU and ended its poll.
+//!
 //! [`on_newcomer`] guarantees one of the following:
 //!
 //! - Every switching coroutine has a virtual CPU with a claim not weaker than the newcomer's, and

@@ -209,8 +209,14 @@ impl Machine {
         let harts = self.places.len();
         match step {
             Step::Newcomer { level, by } => {
-                self.insert(level);
-                self.ensure_taken(level, by % harts);
+                let by = by % harts;
+                if self.queue.is_empty() && self.places[by] == Place::Idle {
+                    // It is handed over.
+                    self.places[by] = Place::Paused { at: level, level, need_resched: false };
+                } else {
+                    self.insert(level);
+                    self.ensure_taken(level, by);
+                }
             }
             Step::Hart(hart) => match self.running_on(hart % harts) {
                 Some(number) => self.enter_kernel(hart % harts, number),

@@ -23,7 +23,7 @@ use super::futex::{OwnWait, WAIT_BYTES};
 use super::resumable::Unfinished;
 use super::signals::CpuSignals;
 use super::{Thread, thread};
-use crate::arch::UserContext;
+use crate::arch::{self, UserContext};
 use crate::mm::quota::{Amounts, Charge, Kind};
 use crate::sched::{Account, Client, Entity, RunQueue};
 use crate::trace::Event;
@@ -221,9 +221,9 @@ impl Member for VirtualCpu {
     }
 
     /// Only native programs have coroutines and results. The level of a thread changes by a call,
-    /// which looks for it in the queue.
+    /// which looks for it in the queue. Interrupt handlers deliver no results.
     fn may_rise(&self) -> bool {
-        self.process.personality.is_native()
+        self.process.personality.is_native() && arch::hart_count() > 1
     }
 
     /// Whether its worker is inside a less urgent poll, according to the process's page. A hint

@@ -24,7 +24,7 @@ use crate::portions;
 use crate::sched::hart_time::Running;
 use crate::sched::{
     Stopped, Switcher, arrivals, doorbell, executor, kernel_waiting, others_are_behind,
-    publish_hart, publish_hart_in_kernel, set_priority, timer,
+    publish_hart, publish_hart_in_kernel, timer,
 };
 use crate::trace::{self, Event};
 use crate::vdso;
@@ -337,7 +337,7 @@ fn reason_to_stop(
             thread.set_in_executor(false);
         }
         // Other harts use this to decide which hart to interrupt for something more urgent.
-        set_priority(me.id, priority);
+        me.set_priority(priority);
         publish_hart(priority, process.id);
         *published = Some(priority);
     }

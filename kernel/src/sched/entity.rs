@@ -1,11 +1,11 @@
 //! What the scheduler knows of a virtual CPU: its own record, and what it asks the owner.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering::*};
-
 use cops_abi::Priority;
 use cops_algorithms::priority::AtomicPriority;
 use cops_algorithms::run_queue::{Key, Member};
+use cops_algorithms::standing::Cell;
+pub use cops_algorithms::standing::Standing;
 use cops_fallible::OutOfMemory;
 use cops_fallible::map::Spare;
 use cops_lock::Mutex;
@@ -37,7 +37,7 @@ pub struct Entity<C> {
     /// The level with which it was last made runnable.
     priority: AtomicPriority,
     /// Where the switching coroutine is that holds it; see [`Standing`].
-    standing: AtomicU32,
+    standing: Cell,
     /// Its place in the run queue, while it is there; changed under the run queue's lock.
     queued: Mutex<Place<C>>,
 }
@@ -50,7 +50,7 @@ impl<C> Entity<C> {
     pub fn new() -> Result<Self, OutOfMemory> {
         Ok(Self {
             priority: AtomicPriority::new(Priority::DEFAULT),
-            standing: AtomicU32::new(0),
+            standing: Cell::new(),
             queued: Mutex::new(Place::new()?),
         })
     }
@@ -86,13 +86,18 @@ impl<C> Entity<C> {
 
     /// Where its switching coroutine is. Undefined while no switching coroutine holds it.
     pub fn standing(&self) -> Standing {
-        Standing::from_word(self.standing.load(SeqCst))
+        self.standing.get()
     }
 
-    /// Records where its switching coroutine is. Sequentially consistent: either the caller's next
-    /// loads see what other harts wrote before they read this, or those harts see this.
+    /// Records where its switching coroutine is.
     pub(super) fn set_standing(&self, standing: Standing) {
-        self.standing.store(standing.to_word(), SeqCst);
+        self.standing.set(standing);
+    }
+
+    /// Its switching coroutine is raised to `priority`. Returns false if that is not paused, or not
+    /// less urgent.
+    pub(super) fn raise_standing(&self, priority: Priority) -> bool {
+        self.standing.raise(priority)
     }
 }
 
@@ -111,35 +116,5 @@ impl<C> Place<C> {
     /// [`OutOfMemory`].
     fn new() -> Result<Self, OutOfMemory> {
         Ok(Self { key: None, node: Some(Spare::try_new()?) })
-    }
-}
-
-/// Where the switching coroutine is that holds a virtual CPU.
-///
-/// Written by the switching coroutine itself without the run queue's lock. A hart that raises it
-/// writes this under that lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// This hart polls it and runs the virtual CPU or is about to.
-    Running { hart: usize },
-    /// It waits in the executor at this level while coroutines of the kernel run.
-    Paused { priority: Priority },
-}
-
-impl Standing {
-    const PAUSED: u32 = 1 << 16;
-
-    fn to_word(self) -> u32 {
-        match self {
-            Standing::Running { hart } => hart as u32,
-            Standing::Paused { priority } => Self::PAUSED | u32::from(priority.level()),
-        }
-    }
-
-    fn from_word(word: u32) -> Self {
-        match word & Self::PAUSED {
-            0 => Standing::Running { hart: word as usize },
-            _ => Standing::Paused { priority: Priority::saturating(word & !Self::PAUSED) },
-        }
     }
 }

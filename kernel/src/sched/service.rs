@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 use cops_abi::inspect::coroutine_kind;
 use cops_abi::{CoroutineId, Priority};
 
+use super::switching::FIRST_PRIORITY;
 use super::{current_number, executor};
 use crate::trace;
 
@@ -53,7 +54,7 @@ pub fn spawn_service(
 /// # Panics
 /// As [`spawn_service`].
 pub fn spawn_switching(name: &str, future: impl Future<Output = ()> + Send + 'static) {
-    spawn_named::<_, { coroutine_kind::SWITCHING as usize }>(name, Priority::DEFAULT, future);
+    spawn_named::<_, { coroutine_kind::SWITCHING as usize }>(name, FIRST_PRIORITY, future);
 }
 
 fn spawn_named<F, const KIND: usize>(name: &str, priority: Priority, future: F)

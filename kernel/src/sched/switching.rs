@@ -11,6 +11,7 @@ use core::task::Poll;
 
 use cops_abi::{CoroutineId, Priority};
 use cops_algorithms::slice::Slice;
+use cops_algorithms::standing::Level;
 use cops_algorithms::turn::Turn;
 
 use super::entity::{Client, Standing};
@@ -61,7 +62,7 @@ pub async fn switching<C: Client>(
                 }
             }
             None => {
-                in_hand = queue.pop_or_idle(hart, id);
+                in_hand = queue.pop_or_idle(me);
                 if in_hand.is_some() {
                     COUNTERS.cpu_switches.add(1);
                 }
@@ -71,16 +72,20 @@ pub async fn switching<C: Client>(
         let Some((cpu, slice)) = &mut in_hand else { return Poll::<()>::Pending };
         let (stopped, stopped_ticks) = run(me, cpu, slice, &mut turn, begin_ticks);
         let is_paused = matches!(stopped, Stopped::Paused);
-        if is_paused {
-            peers::let_through(cpu.account(), slice.used_vruntime());
-            queue.pause(hart, id, cpu);
-        } else {
-            queue.release(hart, cpu.account(), slice);
-            if matches!(stopped, Stopped::Preempted) {
-                cpu.stop_running();
+        let is_ready = match stopped {
+            Stopped::Paused => {
+                peers::let_through(cpu.account(), slice.used_vruntime());
+                queue.pause(me, cpu);
+                true
             }
-        }
-        if is_paused || queue.rest(hart) {
+            Stopped::Preempted => {
+                queue.release(hart, cpu.account(), slice);
+                cpu.stop_running();
+                queue.rest(hart)
+            }
+            Stopped::Gone => queue.release_and_rest(hart, cpu.account(), slice),
+        };
+        if is_ready {
             // To the end of the queue of its level: other coroutines of this level run first.
             context.waker().wake_by_ref();
         }
@@ -117,4 +122,20 @@ pub struct Switcher {
     pub id: CoroutineId,
     /// The number of its hart, by which the run queue identifies it.
     pub number: usize,
+}
+
+/// The level of each in the executor.
+static LEVELS: [Level; arch::MAX_HARTS] = [const { Level::new(FIRST_PRIORITY) }; arch::MAX_HARTS];
+
+/// The priority of a switching coroutine that has not run anything yet.
+pub const FIRST_PRIORITY: Priority = Priority::DEFAULT;
+
+impl Switcher {
+    /// Sets its priority in the executor, if it has another one.
+    #[inline]
+    pub fn set_priority(self, priority: Priority) {
+        LEVELS[self.number].set(priority, |priority| {
+            cops_executor::set_priority(self.id, priority);
+        });
+    }
 }

@@ -30,7 +30,7 @@ use cops_lock::Mutex;
 
 use super::account::Account;
 use super::entity::{Client, Standing};
-use super::service::set_priority;
+use super::switching;
 use super::system_page::system_page;
 use super::timer;
 use crate::arch;
@@ -96,13 +96,13 @@ impl<C: Client> RunQueue<C> {
         cpu.entity().set_standing(Standing::Running { hart: arch::hart_index() });
     }
 
-    /// Switching coroutine `number` keeps `cpu` and ends its poll, because coroutines of the kernel
-    /// are to run first. Sets the priority with which it will be polled again.
-    pub fn pause(&self, number: usize, switcher: CoroutineId, cpu: &Arc<C>) {
+    /// `switcher` keeps `cpu` and ends its poll, because coroutines of the kernel are to run first.
+    /// Sets the priority with which it will be polled again.
+    pub fn pause(&self, switcher: switching::Switcher, cpu: &Arc<C>) {
         let priority = cpu.entity().priority();
         let priority =
             self.most_urgent().map_or(priority, |waiting| waiting.more_urgent_of(priority));
-        set_priority(switcher, priority);
+        switcher.set_priority(priority);
         cpu.entity().set_standing(Standing::Paused { priority });
         // A hart that queued a virtual CPU, or put a result into the ring, and did not yet see this
         // pause, did so before this point.
@@ -110,7 +110,7 @@ impl<C: Client> RunQueue<C> {
         if let Some(wanted) = wanted.reduce(Priority::more_urgent_of)
             && wanted.is_more_urgent_than(priority)
         {
-            self.lock(Purpose::Pause).switchers[number].raise_paused(cpu.cap(wanted));
+            self.lock(Purpose::Pause).switchers[switcher.number].raise_paused(cpu.cap(wanted));
         }
     }
 
@@ -134,8 +134,21 @@ impl<C: Client> RunQueue<C> {
     /// Puts `cpu` into the queue. If a hart should run it now, wakes an idle switching coroutine;
     /// if there is none, interrupts the hart with the weakest claim, if that is weaker than this
     /// one.
+    ///
+    /// If nothing waits and the switching coroutine of this hart is idle, hands `cpu` over to that
+    /// instead: to put it into the queue and to take it out again would be most of what a request
+    /// to an idle service costs here (decision 67).
     pub fn enqueue(&self, cpu: Arc<C>) {
         let mut inner = self.lock(Purpose::Enqueue);
+        let here = arch::hart_index();
+        // With a share for the less urgent, each choice counts.
+        if inner.switchers[here].is_idle()
+            && self.share.load(Relaxed) == 0
+            && let Some(slice) = inner.queue.hand_over(&cpu, timer::slice_ticks())
+        {
+            let id = inner.switchers[here].hand_over(cpu, slice);
+            return wake_switcher(inner, id);
+        }
         let open = cpu.account().vruntime().open_slices();
         let newcomer = inner.queue.insert(cpu, timer::slice_ticks());
         self.publish_newcomer(inner, newcomer, open);
@@ -168,21 +181,33 @@ impl<C: Client> RunQueue<C> {
         is_renewed
     }
 
-    /// Takes `cpu` out of the queue. Returns whether it was there.
+    /// Takes `cpu` out of the queue, or back from the switching coroutine to which it was handed
+    /// over. Returns whether it was there.
     pub fn withdraw(&self, cpu: &C) -> bool {
         let mut inner = self.lock(Purpose::Withdraw);
-        let found = inner.queue.withdraw(cpu);
+        let mut found = inner.queue.withdraw(cpu);
+        if found.is_none() {
+            let members = inner.switchers.iter_mut().zip(&self.need_resched);
+            found = members.into_iter().find_map(|(member, need_resched)| {
+                let found = member.withdraw(cpu)?;
+                need_resched.store(false, Relaxed);
+                Some(found)
+            });
+        }
         self.publish(&inner);
         drop(inner);
         // Without the lock, if it is the last reference.
         found.is_some()
     }
 
-    /// Moves `cpu` forward if it is in the queue and has become more urgent.
+    /// Moves `cpu` forward if it is in the queue and has become more urgent. If it has been handed
+    /// over, raises its switching coroutine.
     pub fn raise(&self, cpu: &C, priority: Priority) {
         let mut inner = self.lock(Purpose::Raise);
         if let Some(newcomer) = inner.queue.raise(cpu, priority, timer::slice_ticks()) {
             self.publish_newcomer(inner, newcomer, cpu.account().vruntime().open_slices());
+        } else if let Some(holder) = inner.switchers.iter().find(|member| member.holds(cpu)) {
+            holder.raise_handed_over(priority);
         }
     }
 
@@ -212,13 +237,7 @@ impl<C: Client> RunQueue<C> {
     /// Switching coroutine `number` is idle: it takes what waits, which is of `priority`.
     fn wake_idle(&self, mut inner: Held<'_, Inner<C>>, number: usize, priority: Priority) {
         let id = inner.switchers[number].make_ready(priority);
-        drop(inner);
-        if let Some(id) = id {
-            cops_executor::wake_up(id);
-            // If this hart continues with its current work, a sleeping one takes over what waits
-            // here.
-            super::executor().offer(arch::hart_index() as u32);
-        }
+        wake_switcher(inner, id);
     }
 
     /// As [`Self::ensure_taken`], by the states of all switching coroutines.
@@ -259,15 +278,19 @@ impl<C: Client> RunQueue<C> {
         }
     }
 
-    /// Takes the next virtual CPU and charges its process for a slice. If there is none, records
-    /// that `switcher`, which belongs to hart `number`, is idle.
-    pub fn pop_or_idle(&self, number: usize, switcher: CoroutineId) -> Option<(Arc<C>, Slice)> {
+    /// Takes the virtual CPU that was handed over to `switcher`, or the next one, and charges its
+    /// process for a slice. If there is none, records that `switcher` is idle.
+    pub fn pop_or_idle(&self, switcher: switching::Switcher) -> Option<(Arc<C>, Slice)> {
         let mut inner = self.lock(Purpose::Pop);
+        if let Some(taken) = inner.switchers[switcher.number].take_handed_over() {
+            self.entering(&taken.0);
+            return Some(taken);
+        }
         let chosen = inner.queue.choose(self.share.load(Relaxed), timer::slice_ticks());
         if let Some((cpu, _)) = &chosen {
             self.entering(cpu);
         }
-        inner.switchers[number] = Member::after_choice(switcher, chosen.as_ref());
+        inner.switchers[switcher.number] = Member::after_choice(switcher, chosen.as_ref());
         self.publish(&inner);
         // The virtual CPU that is first now may have been left to this switching coroutine, or was
         // requeued. If another one is less urgent, it takes this virtual CPU.
@@ -278,9 +301,34 @@ impl<C: Client> RunQueue<C> {
     }
 
     /// Switching coroutine `number` no longer holds a virtual CPU with this account; the rest of
-    /// the slice is refunded.
+    /// the slice is refunded. The caller may requeue it, and calls [`Self::rest`] then.
     pub fn release(&self, number: usize, account: &Account, slice: &Slice) {
         let mut inner = self.lock(Purpose::Release);
+        let held = self.give_up(&mut inner, number, account, slice);
+        drop(inner);
+        // This may be the last reference to the process: drop it without the lock.
+        drop(held);
+    }
+
+    /// [`Self::release`] and [`Self::rest`] at once, for a virtual CPU that is not requeued.
+    pub fn release_and_rest(&self, number: usize, account: &Account, slice: &Slice) -> bool {
+        let mut inner = self.lock(Purpose::Release);
+        let held = self.give_up(&mut inner, number, account, slice);
+        let is_ready = rest(&mut inner, number);
+        drop(inner);
+        drop(held);
+        is_ready
+    }
+
+    /// The state of switching coroutine `number`, and its account, after it has given up what it
+    /// held, which is returned.
+    fn give_up(
+        &self,
+        inner: &mut Inner<C>,
+        number: usize,
+        account: &Account,
+        slice: &Slice,
+    ) -> impl Sized + use<C> {
         let held = inner.switchers[number].release();
         self.need_resched[number].store(false, Relaxed);
         account.vruntime().end(slice);
@@ -288,22 +336,13 @@ impl<C: Client> RunQueue<C> {
         if self.share.load(Relaxed) != 0 && !slice.is_granted() && !inner.queue.is_empty() {
             inner.queue.pass_over(slice.used_ticks());
         }
-        drop(inner);
-        // This may be the last reference to the process: drop it without the lock.
-        drop(held);
+        held
     }
 
     /// Switching coroutine `number`, which holds nothing, ends its poll: with the priority of what
     /// waits, or idle if nothing does. Returns whether it is to be polled again.
     pub fn rest(&self, number: usize) -> bool {
-        let mut inner = self.lock(Purpose::Rest);
-        let first = inner.queue.most_urgent();
-        let member = &mut inner.switchers[number];
-        match first {
-            Some(priority) => _ = member.make_ready(priority),
-            None => member.make_idle(),
-        }
-        first.is_some()
+        rest(&mut self.lock(Purpose::Rest), number)
     }
 
     /// The process of `child` has ended: charges its most recent use of time to its parent. So a
@@ -327,5 +366,26 @@ impl<C: Client> RunQueue<C> {
             self.ready.store(levels, SeqCst);
             system_page().waiting.store(levels, Relaxed);
         }
+    }
+}
+
+/// See [`RunQueue::rest`].
+fn rest<C: Client>(inner: &mut Inner<C>, number: usize) -> bool {
+    let first = inner.queue.most_urgent();
+    let member = &mut inner.switchers[number];
+    match first {
+        Some(priority) => _ = member.make_ready(priority),
+        None => member.make_idle(),
+    }
+    first.is_some()
+}
+
+/// Wakes the switching coroutine `id`, which was idle.
+fn wake_switcher<C>(inner: Held<'_, Inner<C>>, id: Option<CoroutineId>) {
+    drop(inner);
+    if let Some(id) = id {
+        cops_executor::wake_up(id);
+        // If this hart continues with its current work, a sleeping one takes over what waits here.
+        super::executor().offer(arch::hart_index() as u32);
     }
 }

@@ -4,6 +4,7 @@
 
 use alloc::sync::Arc;
 use core::mem::replace;
+use core::ptr;
 
 use cops_abi::{CoroutineId, Priority};
 use cops_algorithms::run_queue::Position;
@@ -12,7 +13,7 @@ use cops_algorithms::switchers::{Claim, Switcher};
 
 use crate::arch;
 use crate::sched::entity::{Client, Standing};
-use crate::sched::service::set_priority;
+use crate::sched::switching;
 
 /// A virtual CPU that a switching coroutine has taken out of the queue and not put back.
 struct InHand<C> {
@@ -21,6 +22,8 @@ struct InHand<C> {
     divisor: u32,
     /// Its slice is granted: it is not preempted.
     granted: bool,
+    /// Its slice, while it has been handed over and its switching coroutine has not taken it yet.
+    handed_over: Option<Slice>,
 }
 
 /// The states of a switching coroutine.
@@ -31,21 +34,30 @@ enum State<C> {
     Ready {
         priority: Priority,
     },
-    /// Running or paused. [`Entity::standing`](crate::sched::Entity::standing) tells which, because
-    /// that changes without the lock.
+    /// Running, or paused, or handed over, which counts as paused.
+    /// [`Entity::standing`](crate::sched::Entity::standing) tells which, because that changes
+    /// without the lock.
     Holds(InHand<C>),
 }
 
 /// A switching coroutine.
 pub(super) struct Member<C> {
-    id: Option<CoroutineId>,
+    identity: Option<switching::Switcher>,
     state: State<C>,
 }
 
 impl<C: Client> InHand<C> {
     fn new(cpu: Arc<C>, slice: &Slice) -> Self {
         let slice_end_ticks = arch::now_ticks() + slice.remaining_ticks();
-        Self { cpu, slice_end_ticks, divisor: slice.divisor(), granted: slice.is_granted() }
+        let (divisor, granted) = (slice.divisor(), slice.is_granted());
+        Self { cpu, slice_end_ticks, divisor, granted, handed_over: None }
+    }
+
+    /// If it has been handed over, ends that. Returns its slice.
+    fn take_handed_over(&mut self) -> Option<Slice> {
+        let slice = self.handed_over.take()?;
+        self.cpu.lines().end_hand_over();
+        Some(slice)
     }
 
     /// Its claim compared with `newcomer`; that of a peer is weaker if it has had more time by more
@@ -71,13 +83,55 @@ impl<C: Client> InHand<C> {
 
 impl<C: Client> Member<C> {
     /// One that has not been polled yet.
-    pub(super) const ABSENT: Self = Self { id: None, state: State::Absent };
+    pub(super) const ABSENT: Self = Self { identity: None, state: State::Absent };
 
-    /// Coroutine `id`, which has taken this virtual CPU with this slice out of the queue; `None`:
-    /// it found none, and is idle.
-    pub(super) fn after_choice(id: CoroutineId, chosen: Option<&(Arc<C>, Slice)>) -> Self {
+    /// One that has taken this virtual CPU with this slice out of the queue; `None`: it found none,
+    /// and is idle.
+    pub(super) fn after_choice(
+        identity: switching::Switcher,
+        chosen: Option<&(Arc<C>, Slice)>,
+    ) -> Self {
         let held = chosen.map(|(cpu, slice)| State::Holds(InHand::new(cpu.clone(), slice)));
-        Self { id: Some(id), state: held.unwrap_or(State::Idle) }
+        Self { identity: Some(identity), state: held.unwrap_or(State::Idle) }
+    }
+
+    /// It is idle, and gets `cpu` with this slice, as if it had taken it and paused before running
+    /// it. Returns its coroutine, which the caller wakes.
+    pub(super) fn hand_over(&mut self, cpu: Arc<C>, slice: Slice) -> Option<CoroutineId> {
+        let priority = cpu.entity().priority();
+        cpu.entity().set_standing(Standing::Paused { priority });
+        self.set_priority(priority);
+        let mut held = InHand::new(cpu, &slice);
+        held.handed_over = Some(slice);
+        self.state = State::Holds(held);
+        self.id()
+    }
+
+    /// It is polled: takes what it has been handed over, if it has.
+    pub(super) fn take_handed_over(&mut self) -> Option<(Arc<C>, Slice)> {
+        let State::Holds(held) = &mut self.state else { return None };
+        let slice = held.take_handed_over()?;
+        held.slice_end_ticks = arch::now_ticks() + slice.remaining_ticks();
+        Some((held.cpu.clone(), slice))
+    }
+
+    /// If it has been handed over `cpu` and has not taken it, it does not get it. Returns it.
+    pub(super) fn withdraw(&mut self, cpu: &C) -> Option<Arc<C>> {
+        let State::Holds(held) = &mut self.state else { return None };
+        if !ptr::eq(&*held.cpu, cpu) {
+            return None;
+        }
+        let slice = held.take_handed_over()?;
+        cpu.account().vruntime().end(&slice);
+        // It has been woken, and finds out that nothing is left for it.
+        let priority = match cpu.entity().standing() {
+            Standing::Paused { priority } => priority,
+            Standing::Running { .. } => cpu.entity().priority(),
+        };
+        match replace(&mut self.state, State::Ready { priority }) {
+            State::Holds(held) => Some(held.cpu),
+            _ => None,
+        }
     }
 
     /// Whether it is idle.
@@ -112,8 +166,8 @@ impl<C: Client> Member<C> {
     /// Sets its priority in the executor. Called under the run queue's lock, so that the last
     /// decision is also the last one to take effect.
     fn set_priority(&self, priority: Priority) {
-        if let Some(id) = self.id {
-            set_priority(id, priority);
+        if let Some(identity) = self.identity {
+            identity.set_priority(priority);
         }
     }
 
@@ -122,7 +176,11 @@ impl<C: Client> Member<C> {
     pub(super) fn make_ready(&mut self, priority: Priority) -> Option<CoroutineId> {
         self.set_priority(priority);
         self.state = State::Ready { priority };
-        self.id
+        self.id()
+    }
+
+    fn id(&self) -> Option<CoroutineId> {
+        self.identity.map(|identity| identity.id)
     }
 
     /// It holds nothing and is idle.
@@ -145,8 +203,8 @@ impl<C: Client> Member<C> {
     }
 
     /// Whether it holds `cpu`.
-    pub(super) fn holds(&self, cpu: &Arc<C>) -> bool {
-        matches!(&self.state, State::Holds(held) if Arc::ptr_eq(&held.cpu, cpu))
+    pub(super) fn holds(&self, cpu: &C) -> bool {
+        matches!(&self.state, State::Holds(held) if ptr::eq(&*held.cpu, cpu))
     }
 
     /// The hart that runs its virtual CPU.
@@ -167,13 +225,23 @@ impl<C: Client> Member<C> {
         }
     }
 
+    /// If it has been handed over a virtual CPU, and has not taken it: that has become as urgent as
+    /// `priority`.
+    pub(super) fn raise_handed_over(&self, priority: Priority) {
+        if let State::Holds(held) = &self.state
+            && held.handed_over.is_some()
+        {
+            let entity = held.cpu.entity();
+            entity.set_priority(priority.more_urgent_of(entity.priority()));
+            self.raise_paused(priority);
+        }
+    }
+
     /// Raises it if it holds a virtual CPU and is paused with less urgency than `priority`.
     pub(super) fn raise_paused(&self, priority: Priority) {
         if let State::Holds(held) = &self.state
-            && let Standing::Paused { priority: at } = held.cpu.entity().standing()
-            && priority.is_more_urgent_than(at)
+            && held.cpu.entity().raise_standing(priority)
         {
-            held.cpu.entity().set_standing(Standing::Paused { priority });
             self.set_priority(priority);
         }
     }
