@@ -336,6 +336,39 @@ fn workers_steal_what_is_more_urgent_or_anything_if_they_have_nothing() {
     assert_eq!(rig.states[2].steals.load(std::sync::atomic::Ordering::Relaxed), 2);
 }
 
+/// A worker that is parked publishes nothing, and is not looked at. One that was notified has
+/// something, and may take long to wake up.
+#[test]
+fn what_a_notified_worker_has_not_begun_is_taken_if_it_is_more_urgent() {
+    for rig in [rig(53), rig_without_interrupts(54)] {
+        let log: Arc<Mutex<Vec<&str>>> = Arc::default();
+        let inner = log.clone();
+        let urgent = async move {
+            let mut is_first = true;
+            poll_fn(
+                |_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) },
+            )
+            .await;
+            inner.lock().unwrap().push("urgent");
+        };
+        let urgent = rig.executor.spawn(urgent, level(5)).unwrap();
+        rig.executor.run_until_stalled(1);
+        assert!(rig.executor.prepare_park(1));
+        let inner = log.clone();
+        let waker = async move {
+            wake_up(urgent);
+            for _ in 0..3 {
+                inner.lock().unwrap().push("waker");
+                yield_now().await;
+            }
+        };
+        rig.executor.spawn(waker, level(40)).unwrap();
+        rig.executor.run(0, 3);
+        assert_eq!(*log.lock().unwrap(), ["waker", "urgent", "waker"]);
+        rig.executor.finish_park(1);
+    }
+}
+
 #[test]
 fn moving_a_coroutine_that_another_worker_took_meanwhile_loses_nothing() {
     let rig = rig(49);

@@ -230,6 +230,12 @@ impl Executor {
         self.worker_limit.load(Ordering::Acquire)
     }
 
+    /// As [`Self::worker_limit`], for a caller that does not rely on finding the last one.
+    #[inline(always)]
+    pub(super) fn worker_limit_relaxed(&self) -> u32 {
+        self.worker_limit.load(Ordering::Relaxed)
+    }
+
     #[allow(unsafe_code)]
     #[inline(always)]
     pub(crate) fn worker(&self, number: u32) -> Option<&Worker> {

@@ -177,6 +177,18 @@ impl Executor {
         self.tell(target, priority, here, busy, ());
     }
 
+    /// The workers other than `number` that may publish something, a bit for each: not those that
+    /// are parked and were not notified since. Such a worker had nothing when it parked, and what
+    /// has become ready for it since then notifies it before the wake returns.
+    #[inline(always)]
+    pub(super) fn awake_others(&self, number: u32) -> u64 {
+        let parked = self.parked.load(Ordering::Relaxed);
+        let asleep = parked & !self.notified.load(Ordering::Relaxed);
+        // The limit is at least 1: there is a worker that calls this.
+        let all = u64::MAX.wrapping_shr(MAX_WORKERS.wrapping_sub(self.worker_limit_relaxed()));
+        all & !asleep & !bit_of(number)
+    }
+
     /// The second half of `announce`: notifies and interrupts. What waits has been marked before.
     /// Returns `result`: so the callers end with this call, and save no registers for it.
     #[inline(always)]
@@ -189,11 +201,20 @@ impl Executor {
         result: R,
     ) -> R {
         let parked = self.parked.load(Ordering::SeqCst);
-        if parked != 0
-            || self.preempts.load(Ordering::Relaxed)
-                && (here != target.number() || self.has_other_workers())
-        {
-            return self.tell_others(target, priority, here, busy, result);
+        if self.preempts.load(Ordering::Relaxed) {
+            if parked != 0 || here != target.number() || self.has_other_workers() {
+                return self.tell_others(target, priority, here, busy, result);
+            }
+        } else if parked != 0 {
+            // Those that `unpark_for` would notify.
+            let quiet = if busy || here != target.number() {
+                0
+            } else {
+                self.quiet.load(Ordering::Relaxed) & !bit_of(target.number())
+            };
+            if parked & !quiet != 0 {
+                return self.tell_others(target, priority, here, busy, result);
+            }
         }
         result
     }

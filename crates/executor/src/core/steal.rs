@@ -27,15 +27,24 @@ enum Stolen {
 
 impl Executor {
     /// Whether any other worker publishes one of `levels`. Called after each poll with several
-    /// workers.
-    #[inline(never)]
+    /// workers, most of which sleep if there is little to do.
+    #[inline(always)]
     pub(super) fn others_publish(&self, worker: &Worker, levels: u64) -> bool {
-        let (me, publishes) =
-            (worker.number(), |state: &WorkerState| state.waiting() & levels != 0);
-        if self.worker_limit() == 2 {
-            return self.record(me ^ 1).is_some_and(publishes);
+        let others = self.awake_others(worker.number());
+        others != 0 && self.any_publishes(others, levels)
+    }
+
+    /// Whether one of `others`, a bit for each worker, publishes one of `levels`.
+    #[inline(never)]
+    fn any_publishes(&self, mut others: u64, levels: u64) -> bool {
+        while others != 0 {
+            let state = self.record(others.trailing_zeros());
+            if state.is_some_and(|state| state.waiting() & levels != 0) {
+                return true;
+            }
+            others &= others.wrapping_sub(1);
         }
-        self.records().any(|(number, state)| number != me && publishes(state))
+        false
     }
 
     /// The rest of a scheduling point, if there is something to steal, or nothing to begin.
