@@ -1,7 +1,8 @@
 //! Paths into a data file: `rows[connections=64,model=kcuc].latency_us.p50`.
 //!
-//! Steps are separated by dots. `[N]` is an element of a list. `[key=value,...]` is the single
-//! element with these values in its fields; it is an error if there is none or there are several.
+//! Steps are separated by dots. `["name"]` is a field with dots in its name. `[N]` is an element of
+//! a list. `[key=value,...]` is the single element with these values in its fields; it is an error
+//! if there is none or there are several.
 
 use serde_json::Value;
 
@@ -63,9 +64,11 @@ fn steps(path: &str) -> Result<Vec<Step<'_>>, String> {
         if let Some(inner) = rest.strip_prefix('[') {
             let (inside, behind) =
                 inner.split_once(']').ok_or_else(|| format!("{path:?} has a [ without a ]"))?;
-            steps.push(match inside.parse() {
-                Ok(index) => Step::Element(index),
-                Err(_) => {
+            let quoted = inside.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+            steps.push(match (quoted, inside.parse()) {
+                (Some(name), _) => Step::Field(name),
+                (None, Ok(index)) => Step::Element(index),
+                (None, Err(_)) => {
                     let conditions = inside.split(',').map(|part| part.split_once('='));
                     Step::Where(
                         conditions.collect::<Option<_>>().ok_or_else(|| {
@@ -99,7 +102,11 @@ mod tests {
         assert_eq!(find(&data, "rows[0].us.p50"), Ok(&json!(3.5)));
         assert_eq!(find(&data, "rows[n=2,m=b].m"), Ok(&json!("b")));
         assert_eq!(find(&data, "rows[n=2,m=a].m"), Ok(&json!("a")));
+        let dotted = json!({"spread": {"us.p99": [1, 2]}});
+        assert_eq!(find(&dotted, r#"spread["us.p99"][1]"#), Ok(&json!(2)));
         for wrong in [
+            r#"rows["0"]"#,
+            r#"rows["0]"#,
             "row",
             "rows[3]",
             "rows[n=2].m",

@@ -212,8 +212,9 @@ fn distribution(title: &str, rows: &[&Row]) -> Option<Plot> {
     })
 }
 
-/// The p99 of the most urgent class under the load of `row`, and without load.
-fn of_most_urgent(all: &[Row], rows: &[&Row], vcpus: &str) -> Option<(f64, f64)> {
+/// The p99 of the most urgent class under the load of `row`, and without load. Both are medians if
+/// the load was measured in several runs, and the words say how far these are apart.
+fn of_most_urgent(all: &[Row], rows: &[&Row], vcpus: &str) -> Option<(f64, f64, String)> {
     // The goal is for twice the capacity.
     let is_it =
         |row: &&&Row| row.is("vcpus", vcpus) && row.is("class", "0") && row.is("load", "overload");
@@ -223,7 +224,16 @@ fn of_most_urgent(all: &[Row], rows: &[&Row], vcpus: &str) -> Option<(f64, f64)>
         row.is("load", "unloaded") && same.iter().all(|name| row.shown(name) == first.shown(name))
     });
     let p99 = |row: &Row| row.number("latency_us.p99");
-    Some((p99(first)?, p99(unloaded?)?))
+    let (loaded, unloaded) = (p99(first)?, p99(unloaded?)?);
+    let spread = first.spread("latency_us.p99").map_or_else(String::new, |(low, high)| {
+        format!(
+            " (the median of {} runs, of {:.2} to {:.2})",
+            first.shown("runs"),
+            low / unloaded,
+            high / unloaded
+        )
+    });
+    Some((loaded, unloaded, spread))
 }
 
 fn judge(section: &mut Section, name: &str, all: &[Row], rows: &[&Row]) {
@@ -253,20 +263,21 @@ fn judge(section: &mut Section, name: &str, all: &[Row], rows: &[&Row]) {
                 short(last / 1e3)
             ),
         ));
-        if let Some((loaded, unloaded)) = of_most_urgent(all, rows, &vcpus) {
-            ratios.push((vcpus, loaded / unloaded, loaded));
+        if let Some((loaded, unloaded, spread)) = of_most_urgent(all, rows, &vcpus) {
+            ratios.push((vcpus, loaded / unloaded, loaded, spread));
         }
     }
-    for (vcpus, ratio, _) in &ratios {
+    for (vcpus, ratio, _, spread) in &ratios {
         section.found.push(judged(
             *ratio <= GOAL,
             &format!(
-                "{name}, {}: the most urgent class's p99 is {ratio:.2} times its unloaded p99.",
+                "{name}, {}: the most urgent class's p99 is {ratio:.2} times its unloaded \
+                 p99{spread}.",
                 cpus(vcpus)
             ),
         ));
     }
-    if let [(first, _, one), .., (last, _, most)] = ratios.as_slice() {
+    if let [(first, _, one, _), .., (last, _, most, _)] = ratios.as_slice() {
         let ratio = most / one;
         section.found.push(judged(
             ratio <= GOAL_OF_CPUS,

@@ -56,6 +56,7 @@ extern crate alloc;
 
 mod header;
 mod multiply;
+pub mod schedule;
 pub mod workload;
 
 pub use header::{Direction, Header, Malformed, Operation, Side};

@@ -145,6 +145,7 @@ fn count(prepared: &Prepared, options: &Bench, save: Save<'_>) -> Outcome<Vec<Ro
                 let mut paces = vec![guest::Pace::Counted(each)];
                 if !options.quick {
                     paces.push(guest::Pace::Open {
+                        jitter_seed: None,
                         period_us: PERIOD_MS * 1000,
                         warm_up_ms: PERIOD_MS,
                         milliseconds: 500,

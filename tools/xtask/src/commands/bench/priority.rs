@@ -8,11 +8,21 @@
 //!
 //! The last one alone also for the figures of the other papers.
 //!
+//! With counted instructions, rows of `unloaded` and `overload` are the medians of several runs:
+//! with each of [`FACTORS`], and with requests that are due at pseudo-random times within their
+//! slots. In one run without these, the distance of two clients' requests is the same all the time,
+//! and the latency shows it and not the scheduler (decision 65). `even` is the overload without
+//! them: one run with twice the capacity, and requests evenly spaced.
+//!
 //! By the wall clock, the machine has a hart for each virtual CPU, but no more than `--smp`. With
 //! counted instructions the same happens inside the machine, which has one hart: the virtual CPUs
 //! of the server take turns on it.
 
-use super::matrix::{Point, Row, Save, Session, guest, number};
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::matrix::{Point, Row, Save, Session, guest, number, rounds};
 use super::models::line;
 use super::table::Table;
 use crate::cli::{Bench, Model};
@@ -30,6 +40,9 @@ const PAUSE_MS: u32 = 50;
 /// Parts of the capacity.
 const UNLOADED: f64 = 0.1;
 const OVERLOAD: f64 = 2.0;
+/// What the parts are multiplied with in the runs of a counted load. Another capacity, by a few
+/// instructions for each request, is another part: the figures must not depend on it.
+const FACTORS: [f64; 5] = [0.95, 0.975, 1.0, 1.025, 1.05];
 
 /// One experiment.
 #[derive(Clone, Copy)]
@@ -147,6 +160,8 @@ fn count(
 ) -> Outcome<()> {
     let Setting { vcpus, connections, classes, matrix, .. } = setting;
     let milliseconds = if options.quick { 200 } else { 1000 };
+    // Of each of the runs of a load.
+    let each_ms = if options.quick { 100 } else { 400 };
     let measure = |pace| {
         let model = Model::Kcuc;
         let point = guest::Point { model, connections, matrix, classes, vcpus, pace };
@@ -160,15 +175,56 @@ fn count(
     let closed = measure(guest::Pace::Counted(20))?;
     let capacity = closed.first().map_or(0.0, |row| number(row, "throughput_rps"));
     add(rows, closed, "capacity");
-    for (load, part) in [("unloaded", UNLOADED), ("overload", OVERLOAD)] {
+    let open = |part: f64, jitter_seed| {
         let period_us = period_us(connections, capacity, part);
         // At least some requests of each connection.
-        let milliseconds = milliseconds.max(20 * period_us / 1000);
+        let milliseconds = each_ms.max(20 * period_us / 1000);
         let warm_up_ms = (2 * period_us).div_ceil(1000).max(50);
-        add(rows, measure(guest::Pace::Open { period_us, warm_up_ms, milliseconds })?, load);
+        measure(guest::Pace::Open { period_us, jitter_seed, warm_up_ms, milliseconds })
+    };
+    for (load, part) in [("unloaded", UNLOADED), ("overload", OVERLOAD)] {
+        let mut runs = Vec::new();
+        for (seed, factor) in (1..).zip(FACTORS) {
+            runs.extend(open(part * factor, Some(seed))?);
+        }
+        add(rows, combined(&runs), load);
     }
+    add(rows, open(OVERLOAD, None)?, "even");
     add(rows, measure(papers)?, "papers");
     Ok(())
+}
+
+/// The medians of runs with different periods: one row for each class, and one for all.
+fn combined(runs: &[Row]) -> Vec<Row> {
+    // A run of its own would be a point of its own: the period names it.
+    let of_one_point = runs.iter().cloned().map(|mut row| {
+        let period_ms = row.insert("period_ms".into(), Value::Null);
+        row.insert("median_period_ms".into(), period_ms.unwrap_or(Value::Null));
+        row
+    });
+    let mut medians = rounds::medians(&of_one_point.collect::<Vec<_>>());
+    for row in &mut medians {
+        let period_ms = row.remove("median_period_ms");
+        row.insert("period_ms".into(), period_ms.unwrap_or(Value::Null));
+        let of_class = runs.iter().filter(|run| run.get("class") == row.get("class"));
+        let distributions = of_class.filter_map(|run| run.get("distribution_us"));
+        if row.contains_key("distribution_us") {
+            row.insert("distribution_us".into(), sum(distributions));
+        }
+    }
+    medians
+}
+
+/// The sum of distributions, each of pairs of a latency and a number of answers.
+fn sum<'a>(distributions: impl Iterator<Item = &'a Value>) -> Value {
+    // By the bits of the latency: those of positive numbers have their order.
+    let mut counts = BTreeMap::<u64, u64>::new();
+    for pair in distributions.filter_map(Value::as_array).flatten() {
+        let (latency, count) = (&pair[0], &pair[1]);
+        let latency = latency.as_f64().unwrap_or(0.0).to_bits();
+        *counts.entry(latency).or_default() += count.as_u64().unwrap_or(0);
+    }
+    counts.iter().map(|(latency, count)| json!([f64::from_bits(*latency), count])).collect()
 }
 
 fn table(rows: &[Row]) -> Table {
@@ -214,5 +270,43 @@ mod tests {
         assert_eq!(period_us(64, 1280.0, UNLOADED), 500_000);
         assert_eq!(period_us(1, 1e9, 1.0), 1, "not 0");
         assert_eq!(period_us(64, 0.0, 1.0), 64_000_000);
+    }
+
+    #[test]
+    fn runs_with_several_periods_are_one_row_for_each_class() {
+        let run = |class: Value, period_ms: f64, p99: f64| {
+            let row = json!({
+                "class": class, "connections": 64, "load": "overload", "period_ms": period_ms,
+                "throughput_rps": 10.0, "latency_us": {"mean": 1.0, "p50": 1.0, "p99": p99},
+            });
+            row.as_object().expect("an object").clone()
+        };
+        let class = |class: u32, period_ms: f64, p99: f64, counts: [u32; 2]| {
+            let mut row = run(class.into(), period_ms, p99);
+            row.insert("distribution_us".into(), json!([[110.0, counts[0]], [p99, counts[1]]]));
+            row
+        };
+        let rows = combined(&[
+            run(Value::Null, 2.1, 900.0),
+            class(0, 2.1, 130.0, [5, 1]),
+            class(1, 2.1, 230.0, [1, 1]),
+            run(Value::Null, 2.2, 700.0),
+            class(0, 2.2, 150.0, [6, 2]),
+            class(1, 2.2, 210.0, [1, 1]),
+            run(Value::Null, 2.0, 800.0),
+            class(0, 2.0, 130.0, [7, 3]),
+            class(1, 2.0, 220.0, [1, 1]),
+        ]);
+        assert_eq!(rows.len(), 3, "the periods are no points of their own");
+        let found = |row: &Row| (number(row, "period_ms"), number(row, "latency_us.p99"));
+        assert_eq!(
+            rows.iter().map(found).collect::<Vec<_>>(),
+            [(2.1, 800.0), (2.1, 130.0), (2.1, 220.0)]
+        );
+        assert_eq!(number(&rows[1], "runs"), 3.0);
+        assert_eq!(rows[1]["spread"]["latency_us.p99"], json!([130.0, 150.0]));
+        assert_eq!(rows[1]["distribution_us"], json!([[110.0, 18], [130.0, 4], [150.0, 2]]));
+        assert!(!rows[0].contains_key("distribution_us"));
+        assert!(rows.iter().all(|row| !row.contains_key("median_period_ms")));
     }
 }

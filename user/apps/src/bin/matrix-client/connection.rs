@@ -9,6 +9,7 @@ use cops::io::{Read, Result, Write};
 use cops::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream};
 use cops::task::{self, Priority};
 use cops::time::{Duration, Instant, sleep, sleep_until};
+use matrix_message::schedule::Schedule;
 use matrix_message::workload::Workload;
 use matrix_message::{Direction, HEADER_BYTES, HEADER_WORDS, Header, as_bytes, as_bytes_mut};
 
@@ -24,6 +25,7 @@ pub struct Load {
     /// The measured time, since the load began.
     pub window: Range<Duration>,
     pub drain: Duration,
+    jitter_seed: Option<u64>,
 }
 
 impl Load {
@@ -35,20 +37,13 @@ impl Load {
             pace: options.pace,
             window: options.warm_up..options.warm_up + options.measured,
             drain: options.drain,
+            jitter_seed: options.jitter_seed,
         }
     }
 
     fn class(&self, index: u32) -> u8 {
         // The remainder is less than the number of classes, which fits.
         (index % u32::from(self.classes)) as u8
-    }
-
-    /// When request `number` of connection `index` is due in an open loop: phases are spread evenly
-    /// over the period.
-    fn due(&self, period: Duration, index: u32, number: u64) -> Duration {
-        let at = u128::from(number) * u128::from(self.connections) + u128::from(index);
-        let nanoseconds = period.as_nanos() * at / u128::from(self.connections);
-        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 }
 
@@ -138,18 +133,19 @@ impl Connection {
     async fn run_open(self, start: Instant, period: Duration, place: Place) {
         let Self { index, mut sender, mut receiver } = self;
         let load = receiver.load.clone();
-        let requests =
-            (0..).take_while(|&number| load.due(period, index, number) < load.window.end);
+        let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+        let schedule = Schedule::new(period_ns, load.connections, load.jitter_seed);
+        let due = move |number| Duration::from_nanos(schedule.due_ns(index, number));
+        let requests = (0..).take_while(|&number| due(number) < load.window.end);
         let requests = requests.count() as u64;
-        let is_measured = |number| load.window.contains(&load.due(period, index, number));
+        let is_measured = |number| load.window.contains(&due(number));
         let measured = (0..requests).filter(|&number| is_measured(number)).count();
         place.tally(|tally| tally.sent = measured as u64);
         // Opening it has used earlier numbers.
-        let sending = load.clone();
         task::spawn(
             async move {
                 for number in 0..requests {
-                    sleep_until(start + sending.due(period, index, number)).await;
+                    sleep_until(start + due(number)).await;
                     if sender.send().await.is_err() {
                         return;
                     }
@@ -159,9 +155,9 @@ impl Connection {
         );
         for number in 0..requests {
             let Ok(is_right) = receiver.receive().await else { return };
-            let (due, arrived) = (load.due(period, index, number), start.elapsed());
+            let arrived = start.elapsed();
             let is_in_window = load.window.contains(&arrived);
-            let latency = arrived.saturating_sub(due);
+            let latency = arrived.saturating_sub(due(number));
             place.tally(|tally| {
                 tally.answered(latency, is_right, is_measured(number), is_in_window);
             });

@@ -4,7 +4,7 @@
 //! ```text
 //! matrix-client [--model M] [--vcpus N] [--connections N] [--matrix N] [--classes N]
 //!               [--warm-up-ms MS] [--milliseconds MS] [--drain-ms MS]
-//!               [--period-us US | --pause-ms MS | --requests N]
+//!               [--period-us US [--jitter-seed N] | --pause-ms MS | --requests N]
 //! ```
 //!
 //! Starts `/bin/matrix-server --model M --vcpus N`, opens all connections, lets each answer one

@@ -34,6 +34,8 @@ pub struct Options {
     pub measured: Duration,
     /// How long answers may take after it.
     pub drain: Duration,
+    /// In an open loop: requests are due at pseudo-random times in their slots, of this seed.
+    pub jitter_seed: Option<u64>,
 }
 
 impl Options {
@@ -50,6 +52,7 @@ impl Options {
             warm_up: Duration::ZERO,
             measured: Duration::from_secs(1),
             drain: Duration::from_secs(2),
+            jitter_seed: None,
         };
         arguments.next();
         while let Some(option) = arguments.next() {
@@ -72,6 +75,7 @@ impl Options {
                 "--period-us" => {
                     options.pace = Pace::Open(Duration::from_micros(number(option, value)?));
                 }
+                "--jitter-seed" => options.jitter_seed = Some(number(option, value)?),
                 "--pause-ms" => options.pace = Pace::Pause(milliseconds()?),
                 "--requests" => options.pace = Pace::Counted(number(option, value)?),
                 _ => return Err(format!("{option} is no option; see the program's source")),

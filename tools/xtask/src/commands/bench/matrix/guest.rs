@@ -19,8 +19,9 @@ const LIMIT: Duration = Duration::from_secs(600);
 pub enum Pace {
     /// This many requests on each connection.
     Counted(u32),
-    /// A request in each period.
-    Open { period_us: u32, warm_up_ms: u32, milliseconds: u32 },
+    /// A request in each period. With a seed each is due at a pseudo-random time within its slot,
+    /// which is the period divided by the number of connections.
+    Open { period_us: u32, jitter_seed: Option<u32>, warm_up_ms: u32, milliseconds: u32 },
     /// A pause after each answer.
     Pause { pause_ms: u32, milliseconds: u32 },
 }
@@ -64,8 +65,11 @@ pub fn measure(prepared: &Prepared, machine: &Machine, point: &Point) -> Outcome
     add("--vcpus", point.vcpus);
     match point.pace {
         Pace::Counted(requests) => add("--requests", requests),
-        Pace::Open { period_us, warm_up_ms, milliseconds } => {
+        Pace::Open { period_us, jitter_seed, warm_up_ms, milliseconds } => {
             add("--period-us", period_us);
+            if let Some(seed) = jitter_seed {
+                add("--jitter-seed", seed);
+            }
             add("--warm-up-ms", warm_up_ms);
             add("--milliseconds", milliseconds);
         }
