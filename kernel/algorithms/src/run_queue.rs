@@ -122,6 +122,14 @@ impl Lines {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(Place);
 
+impl Key {
+    /// The level of the line in which this is a place, and the number of its arrival there.
+    fn rank_and_number(self) -> (Rank, u64) {
+        let (Place::Front { rank, number, .. } | Place::Behind { rank, number, .. }) = self.0;
+        (rank, number)
+    }
+}
+
 /// The order of the queue is that of the variants and fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
@@ -191,6 +199,9 @@ impl Front {
 /// itself takes as much as two: together fewer than 40,000 with the lock held, and with interrupts
 /// enabled.
 const LOOKS_MAX: usize = 10;
+
+/// Virtual CPUs of a process that move together at most.
+pub const RELOCATED_MAX: usize = 2 * MAX_CPUS;
 
 /// Virtual CPUs behind the front of a line at which a choice looks: the other workers of a process.
 const LOOKS_IN_LINE_MAX: usize = MAX_CPUS - 1;
@@ -270,19 +281,24 @@ impl<C: Member> Queue<C> {
         if !cpu.may_rise() {
             return self.place(cpu, slice_ticks);
         }
-        let mut position = self.place(cpu.clone(), slice_ticks);
-        // What has become more urgent since its level was determined, on a hart that did not find
-        // it in the queue yet ([`Lines::any_less_urgent_than`]).
-        fence(SeqCst);
+        let position = self.place(cpu.clone(), slice_ticks);
+        self.catch_up(&cpu, slice_ticks).unwrap_or(position)
+    }
+
+    /// Raises `cpu`, which has just got a place, to what has become more urgent since its level was
+    /// determined, on a hart that did not find it in the queue yet
+    /// ([`Lines::any_less_urgent_than`]). Returns its position if it was raised.
+    fn catch_up(&mut self, cpu: &C, slice_ticks: u64) -> Option<Position> {
+        let mut position = None;
         loop {
+            fence(SeqCst);
             let urgency = cpu.urgency();
             // Compared here first: most of the time nothing has changed.
-            if !urgency.is_more_urgent_than(position.priority) {
+            if !urgency.is_more_urgent_than(cpu.priority()) {
                 return position;
             }
-            let Some(raised) = self.raise(&cpu, urgency, slice_ticks) else { return position };
-            position = raised;
-            fence(SeqCst);
+            let Some(raised) = self.raise(cpu, urgency, slice_ticks) else { return position };
+            position = Some(raised);
         }
     }
 
@@ -345,7 +361,7 @@ impl<C: Member> Queue<C> {
     /// Takes out the one at this place. If it was the front, the next of its line is that now.
     fn remove(&mut self, key: Key) -> Option<Arc<C>> {
         let cpu = self.take(key)?;
-        let (Place::Front { rank, .. } | Place::Behind { rank, .. }) = key.0;
+        let (rank, _) = key.rank_and_number();
         self.counts.remove(rank.0);
         if let Place::Front { .. } = key.0 {
             self.advance(cpu.lines(), rank);
@@ -378,13 +394,75 @@ impl<C: Member> Queue<C> {
     /// position if so. `slice_ticks`: as for [`insert`](Self::insert).
     pub fn raise(&mut self, cpu: &C, priority: Priority, slice_ticks: u64) -> Option<Position> {
         let key = cpu.place()?;
-        let (Place::Front { rank, .. } | Place::Behind { rank, .. }) = key.0;
+        let (rank, _) = key.rank_and_number();
         if !priority.is_more_urgent_than(rank.0) {
             return None;
         }
         let cpu = self.remove(key)?;
         cpu.set_priority(priority);
         Some(self.place(cpu, slice_ticks))
+    }
+
+    /// As [`raise`](Self::raise), for several of one process: moves forward those of `cpus` that
+    /// are in the queue and less urgent than `priority`. They keep their order of arrival. Returns
+    /// how many they are and the position of the last one.
+    ///
+    /// One after the other, each front of a line would give its place to the next one, which is
+    /// raised next, and the order among them would be that of `cpus`. That order decides which
+    /// worker continues if all must end a less urgent poll (`ready_in_line`).
+    pub fn raise_all<const N: usize>(
+        &mut self,
+        cpus: &[Option<Arc<C>>; N],
+        priority: Priority,
+        slice_ticks: u64,
+    ) -> Option<(usize, Position)> {
+        const { assert!(N <= RELOCATED_MAX) };
+        // Those to be raised, by their arrival.
+        let mut raised = [(0, None); N];
+        let mut count = 0;
+        for cpu in cpus.iter().flatten() {
+            let Some(key) = cpu.place() else { continue };
+            let (rank, number) = key.rank_and_number();
+            if priority.is_more_urgent_than(rank.0) {
+                raised[count] = (number, Some(key));
+                count += 1;
+            }
+        }
+        raised[..count].sort_unstable();
+        let mut keys = [Front::LEAST.key(); N];
+        for (key, (_, raised)) in keys.iter_mut().zip(&raised[..count]) {
+            *key = (*raised)?;
+        }
+        let ranks = [Rank(priority); N];
+        let position = self.relocate(&keys[..count], &ranks[..count], slice_ticks)?;
+        Some((count, position))
+    }
+
+    /// Moves the virtual CPUs with these places, in the order of their arrival, each to its new
+    /// level. They keep their order. Returns the position of the last one.
+    fn relocate(&mut self, keys: &[Key], ranks: &[Rank], slice_ticks: u64) -> Option<Position> {
+        // The last one leaves first: a front leaves after those behind it, and none of them gets
+        // its place.
+        let mut taken = [const { None }; RELOCATED_MAX];
+        for (cpu, key) in taken[..keys.len()].iter_mut().zip(keys).rev() {
+            *cpu = self.remove(*key);
+        }
+        let mut last = None;
+        for (cpu, rank) in taken.into_iter().zip(ranks) {
+            let Some(cpu) = cpu else { continue };
+            cpu.set_priority(rank.0);
+            last = Some(self.place(cpu, slice_ticks));
+        }
+        last
+    }
+
+    /// The place, number and virtual CPU of the first one behind the front of this line with a
+    /// number that is not less than `from`.
+    fn next_behind(&self, process: usize, rank: Rank, from: u64) -> Option<(Key, u64, &Arc<C>)> {
+        let place = Key(Place::Behind { process, rank, number: from });
+        let (&key, cpu) = self.waiting.at_or_after(&place)?;
+        let Place::Behind { process: of, rank: at, number } = key.0 else { return None };
+        ((of, at) == (process, rank)).then_some((key, number, cpu))
     }
 
     /// Takes the next virtual CPU out of the queue, and begins its slice. `share`: that of the less
@@ -448,16 +526,48 @@ impl<C: Member> Queue<C> {
                 let cpu = self.take(front.key())?;
                 self.put(now.key(), cpu);
             } else {
-                looks += 1;
-                let cpu = self.remove(front.key())?;
-                cpu.set_priority(now.rank.0);
-                self.insert(cpu, slice_ticks);
+                looks += self.lower_line(front, now.rank, LOOKS_MAX - looks, slice_ticks);
             }
         }
         // Those that have been corrected follow those that have not been looked at.
         let next = self.front_at_or_after(from);
         let next = next.map(|(front, cpu)| (front.now(&**cpu).with_open_slices(&**cpu), front));
         best.into_iter().chain(next).min().map(|(_, place)| place)
+    }
+
+    /// The virtual CPU of `front` is only of level `rank` now. Moves it there, and those behind it
+    /// that have lost their urgency too, each to its own level, as long as there are `looks` left.
+    /// Returns how many looks this was: two for each but the first, which has been looked at.
+    ///
+    /// What made a line urgent is over for all workers of a process at once. One after the other,
+    /// each of them would become the front before it leaves.
+    fn lower_line(&mut self, front: Front, rank: Rank, looks: usize, slice_ticks: u64) -> usize {
+        let mut keys = [front.key(); LOOKS_IN_LINE_MAX + 1];
+        let mut ranks = [rank; LOOKS_IN_LINE_MAX + 1];
+        let mut cpus = [const { None }; LOOKS_IN_LINE_MAX + 1];
+        let mut count = 1;
+        if let Some(cpu) = self.waiting.get(&front.key()) {
+            let process = cpu.lines().process();
+            cpus[0] = Some(cpu.clone());
+            let mut from = 0;
+            while count < keys.len() && 2 * count < looks {
+                let Some((key, number, cpu)) = self.next_behind(process, front.rank, from) else {
+                    break;
+                };
+                let now = Rank(cpu.urgency());
+                if now <= front.rank {
+                    break;
+                }
+                (keys[count], ranks[count], cpus[count]) = (key, now, Some(cpu.clone()));
+                count += 1;
+                from = number + 1;
+            }
+        }
+        self.relocate(&keys[..count], &ranks[..count], slice_ticks);
+        for cpu in cpus.iter().flatten().filter(|cpu| cpu.may_rise()) {
+            self.catch_up(cpu, slice_ticks);
+        }
+        2 * count - 1
     }
 
     /// The place of the first virtual CPU in this front's line that can run what makes the line
@@ -482,12 +592,7 @@ impl<C: Member> Queue<C> {
         let process = process.lines().process();
         let mut from = 0;
         for _ in 0..LOOKS_IN_LINE_MAX {
-            let place = Key(Place::Behind { process, rank, number: from });
-            let Some((&key, cpu)) = self.waiting.at_or_after(&place) else { break };
-            let Place::Behind { process: of, rank: at, number } = key.0 else { break };
-            if (of, at) != (process, rank) {
-                break;
-            }
+            let Some((key, number, cpu)) = self.next_behind(process, rank, from) else { break };
             last = key;
             if !must_wait(cpu) {
                 break;

@@ -318,6 +318,89 @@ fn of_workers_that_must_end_a_less_urgent_poll_the_last_one_continues() {
     assert_eq!([machine.run_next(1), machine.run_next(1)], [1, 3], "in the order of arrival");
 }
 
+/// The places of some virtual CPUs, for [`Queue::raise_all`].
+fn some(machine: &Machine, numbers: [usize; 4]) -> [Option<Arc<Cpu>>; 6] {
+    let mut cpus = [const { None }; 6];
+    for (place, number) in cpus.iter_mut().zip(numbers) {
+        *place = Some(machine.cpus[number].clone());
+    }
+    cpus
+}
+
+#[test]
+fn those_that_are_raised_together_keep_their_order() {
+    // Process 0 has lines at two levels; 4 is urgent already, 5 is not in the queue.
+    let mut machine = Machine::new(&[(1, 6), (1, 1)]);
+    for (number, at) in [(3, 40), (0, 50), (1, 40), (2, 50), (4, 5)] {
+        machine.set_urgency(number, level(at));
+        machine.enter(number);
+    }
+    machine.set_urgency(6, level(45));
+    machine.enter(6);
+    let cpus = some(&machine, [0, 1, 2, 4]);
+    for number in [0, 1, 2] {
+        machine.set_urgency(number, level(10));
+    }
+    let raised = machine.queue.raise_all(&cpus, level(10), SLICE);
+    assert_eq!(raised.map(|(count, position)| (count, position.priority)), Some((3, level(10))));
+    assert_eq!(
+        machine.queue.levels(),
+        level(5).bit() | level(10).bit() | level(40).bit() | level(45).bit()
+    );
+    assert!([0, 1, 2].iter().all(|&number| machine.cpus[number].priority.load() == level(10)));
+    assert_eq!(machine.queue.raise_all(&cpus, level(10), SLICE), None, "they are that urgent");
+    let order: Vec<usize> = (0..6).map(|_| machine.take().0).collect();
+    assert_eq!(order, [4, 0, 1, 2, 3, 6], "by arrival; 3 was not among them");
+    assert!(machine.queue.is_empty());
+    assert_eq!(machine.queue.raise_all(&cpus, level(1), SLICE), None, "none is in the queue");
+}
+
+/// The order by arrival decides which one continues.
+#[test]
+fn of_those_that_are_raised_together_the_last_one_continues() {
+    let mut machine = Machine::new(&[(1, 4)]);
+    machine.cpus.iter().for_each(|cpu| cpu.polls.store(level(60)));
+    for number in [2, 3, 0, 1] {
+        machine.enter(number);
+    }
+    let cpus = some(&machine, [0, 1, 2, 3]);
+    (0..4).for_each(|number| machine.set_urgency(number, level(3)));
+    machine.queue.raise_all(&cpus, level(3), SLICE).unwrap();
+    assert_eq!(machine.take().0, 1);
+}
+
+#[test]
+fn a_line_that_has_lost_its_urgency_is_lowered_at_once_in_its_order() {
+    let mut machine = Machine::new(&[(1, 4), (1, 1)]);
+    machine.cpus.iter().for_each(|cpu| cpu.urgency.store(level(9)));
+    (0..4).for_each(|number| _ = machine.enter(number));
+    machine.set_urgency(4, level(30));
+    machine.enter(4);
+    // What they wait for is over, except for the last one.
+    for (number, at) in [(0, 40), (1, 50), (2, 40)] {
+        machine.set_urgency(number, level(at));
+    }
+    assert_eq!(machine.take().0, 3, "it is still urgent");
+    assert_eq!(machine.queue.levels(), level(30).bit() | level(40).bit() | level(50).bit());
+    let order: Vec<usize> = (0..4).map(|_| machine.take().0).collect();
+    assert_eq!(order, [4, 0, 2, 1]);
+}
+
+/// A choice is short, whatever the length of a line.
+#[test]
+fn a_choice_lowers_a_few_of_a_long_line() {
+    let mut machine = Machine::new(&[(1, 30), (1, 1)]);
+    (0..30).for_each(|number| machine.set_urgency(number, level(9)));
+    (0..30).for_each(|number| _ = machine.enter(number));
+    machine.set_urgency(30, level(10));
+    machine.enter(30);
+    (0..30).for_each(|number| machine.set_urgency(number, level(40)));
+    machine.take();
+    let lowered = |cpu: &&Arc<Cpu>| cpu.priority.load() == level(40);
+    let count = machine.cpus.iter().filter(lowered).count();
+    assert_eq!(count, LOOKS_MAX / 2);
+}
+
 /// What another hart does between the look at the urgency and the insertion is not lost.
 #[test]
 fn one_that_becomes_more_urgent_while_it_is_inserted_is_placed_by_that() {

@@ -22,7 +22,7 @@ use super::blocked::OwnBlocked;
 use super::futex::{OwnWait, WAIT_BYTES};
 use super::resumable::Unfinished;
 use super::signals::CpuSignals;
-use super::{Thread, thread};
+use super::{Thread, thread, user_mode};
 use crate::arch::{self, UserContext};
 use crate::mm::quota::{Amounts, Charge, Kind};
 use crate::sched::{Account, Client, Entity, RunQueue};
@@ -280,6 +280,10 @@ impl Client for VirtualCpu {
 
     fn cap(&self, priority: Priority) -> Priority {
         self.process.ceiling.cap(priority)
+    }
+
+    fn yields_to_others(&self) -> bool {
+        !user_mode::is_only_at_ticks() && self.process.personality.is_native()
     }
 
     fn stop_running(self: &Arc<Self>) {

@@ -271,9 +271,7 @@ impl Process {
             *place = Some(cpu.clone());
         }
         drop(cpus);
-        for cpu in found.iter().flatten() {
-            RUN_QUEUE.raise(cpu, priority);
-        }
+        RUN_QUEUE.raise_all(&found, priority);
     }
 
     /// A slice of this process is over. Results in the ring do not wait longer than necessary.

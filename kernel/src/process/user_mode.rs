@@ -43,7 +43,7 @@ pub fn configure() {
 }
 
 /// Whether what becomes ready waits for the end of the slice. Asked only if something is ready.
-fn is_only_at_ticks() -> bool {
+pub(super) fn is_only_at_ticks() -> bool {
     ONLY_AT_TICKS.load(Relaxed)
 }
 

@@ -27,6 +27,10 @@ pub trait Client: Member + Send + Sync + 'static {
     /// `priority`, or the ceiling of its process if that is less urgent.
     fn cap(&self, priority: Priority) -> Priority;
 
+    /// Whether it can be stopped for others without a look at its registers: at any time, and not
+    /// only when its slice ends.
+    fn yields_to_others(&self) -> bool;
+
     /// Its switching coroutine has stopped it because others are to run. If it is still runnable,
     /// puts it back into the run queue.
     fn stop_running(self: &Arc<Self>);

@@ -14,6 +14,7 @@ use cops_algorithms::slice::Slice;
 use cops_algorithms::standing::Level;
 use cops_algorithms::turn::Turn;
 
+use super::doorbell;
 use super::entity::{Client, Standing};
 use super::peers::{self, others_are_behind};
 use super::run_queue::RunQueue;
@@ -53,19 +54,24 @@ pub async fn switching<C: Client>(
         // process too. Otherwise a process that always gives up its slices at once would get most
         // of its time free of charge.
         let begin_ticks = arch::now_ticks();
-        match &in_hand {
-            Some((cpu, slice)) => {
-                if lets_peers_run(queue, hart, cpu, slice, &mut turn) {
-                    peers::let_through(cpu.account(), slice.used_vruntime());
-                    context.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
+        if let Some((cpu, slice)) = &in_hand {
+            if lets_peers_run(queue, hart, cpu, slice, &mut turn) {
+                peers::let_through(cpu.account(), slice.used_vruntime());
+                context.waker().wake_by_ref();
+                return Poll::Pending;
             }
-            None => {
-                in_hand = queue.pop_or_idle(me);
-                if in_hand.is_some() {
-                    COUNTERS.cpu_switches.add(1);
-                }
+            if is_passed(queue, hart, &**cpu, slice) {
+                queue.release(hart, cpu.account(), slice);
+                doorbell::settle();
+                cpu.stop_running();
+                cpu.account().charge(arch::now_ticks().saturating_sub(begin_ticks));
+                in_hand = None;
+            }
+        }
+        if in_hand.is_none() {
+            in_hand = queue.pop_or_idle(me);
+            if in_hand.is_some() {
+                COUNTERS.cpu_switches.add(1);
             }
         }
         // Where it is: to move it out for each poll and back takes some 50 instructions.
@@ -113,6 +119,19 @@ fn lets_peers_run<C: Client>(
     Priority::most_urgent_in(kernel_waiting()) == Some(priority)
         && !queue.must_stop(hart, priority, slice)
         && turn.give(arch::now_ticks(), timer::slice_ticks(), others_are_behind())
+}
+
+/// Whether a virtual CPU waits that takes precedence over `cpu`, which the switching coroutine of
+/// `hart` has paused, and over the kernel's coroutines: it is chosen in this poll.
+///
+/// Otherwise `cpu` would be prepared for user mode, stopped for the same reason, and the one that
+/// waits would be chosen in the next poll.
+fn is_passed<C: Client>(queue: &RunQueue<C>, hart: usize, cpu: &C, slice: &Slice) -> bool {
+    let Some(first) = queue.most_urgent() else { return false };
+    let kernel = Priority::most_urgent_in(kernel_waiting());
+    kernel.is_none_or(|kernel| first.is_more_urgent_than(kernel))
+        && cpu.yields_to_others()
+        && queue.must_stop(hart, cpu.urgency(), slice)
 }
 
 /// A switching coroutine.

@@ -211,10 +211,35 @@ impl<C: Client> RunQueue<C> {
         }
     }
 
+    /// Moves those of `cpus` forward, all of one process, that are in the queue and less urgent
+    /// than `priority`. They keep their order.
+    pub fn raise_all<const N: usize>(&self, cpus: &[Option<Arc<C>>; N], priority: Priority) {
+        let Some(account) = cpus.iter().flatten().next().map(|cpu| cpu.account()) else { return };
+        let mut inner = self.lock(Purpose::Raise);
+        let raised = inner.queue.raise_all(cpus, priority, timer::slice_ticks());
+        let Some((count, newcomer)) = raised else { return };
+        let open = account.vruntime().open_slices();
+        self.publish_newcomer(inner, newcomer, open);
+        // One switching coroutine was told of them. Each of the others takes one more.
+        for _ in 1..count.min(arch::hart_count()) {
+            let inner = self.lock(Purpose::Raise);
+            let Some(first) = inner.queue.first() else { return };
+            if priority.is_more_urgent_than(first.priority) {
+                return;
+            }
+            self.ensure_taken_of(inner, first, open);
+        }
+    }
+
     /// Publishes which levels wait, and ensures that `newcomer` is taken, of a process with so much
     /// vruntime in `open` slices: one that runs already does not preempt others for its share.
     fn publish_newcomer(&self, inner: Held<'_, Inner<C>>, newcomer: Position, open: i64) {
         self.publish(&inner);
+        self.ensure_taken_of(inner, newcomer, open);
+    }
+
+    /// As [`Self::ensure_taken`], of a process with so much vruntime in `open` slices.
+    fn ensure_taken_of(&self, inner: Held<'_, Inner<C>>, newcomer: Position, open: i64) {
         // In units of the vruntime of a process that shares with no other: of a thousand children,
         // each must be able to run for a very short time.
         self.ensure_taken(inner, newcomer, open.saturating_add(timer::slice_ticks() as i64 / 4));
@@ -294,7 +319,9 @@ impl<C: Client> RunQueue<C> {
         self.publish(&inner);
         // The virtual CPU that is first now may have been left to this switching coroutine, or was
         // requeued. If another one is less urgent, it takes this virtual CPU.
-        if let Some(first) = inner.queue.first() {
+        if arch::hart_count() > 1
+            && let Some(first) = inner.queue.first()
+        {
             self.ensure_taken(inner, first, i64::MAX);
         }
         chosen

@@ -161,7 +161,7 @@ fn count(
     let Setting { vcpus, connections, classes, matrix, .. } = setting;
     let milliseconds = if options.quick { 200 } else { 1000 };
     // Of each of the runs of a load.
-    let each_ms = if options.quick { 100 } else { 400 };
+    let each_ms = if options.quick { 100 } else { 200 };
     let measure = |pace| {
         let model = Model::Kcuc;
         let point = guest::Point { model, connections, matrix, classes, vcpus, pace };
