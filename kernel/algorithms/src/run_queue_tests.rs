@@ -386,6 +386,16 @@ fn a_line_that_has_lost_its_urgency_is_lowered_at_once_in_its_order() {
     assert_eq!(order, [4, 0, 2, 1]);
 }
 
+#[test]
+fn one_that_is_still_urgent_does_not_arrive_again_when_its_line_is_lowered() {
+    let mut machine = Machine::new(&[(1, 2), (1, 1)]);
+    (0..3).for_each(|number| machine.set_urgency(number, level(9)));
+    (0..3).for_each(|number| _ = machine.enter(number));
+    machine.set_urgency(0, level(40));
+    let order: Vec<usize> = (0..3).map(|_| machine.take().0).collect();
+    assert_eq!(order, [1, 2, 0], "1 was there before 2");
+}
+
 /// A choice is short, whatever the length of a line.
 #[test]
 fn a_choice_lowers_a_few_of_a_long_line() {
