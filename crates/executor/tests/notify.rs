@@ -356,7 +356,8 @@ fn what_a_notified_worker_has_not_begun_is_taken_if_it_is_more_urgent() {
         assert!(rig.executor.prepare_park(1));
         let inner = log.clone();
         let waker = async move {
-            wake_up(urgent);
+            // From outside, it goes to the worker on which it has run.
+            std::thread::spawn(move || wake_up(urgent)).join().unwrap();
             for _ in 0..3 {
                 inner.lock().unwrap().push("waker");
                 yield_now().await;

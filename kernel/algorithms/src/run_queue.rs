@@ -97,7 +97,12 @@ impl Lines {
     /// found here, or its insertion finds the same.
     pub fn any_less_urgent_than(&self, priority: Priority) -> bool {
         self.levels.load(Relaxed) & !(priority.bit() | (priority.bit() - 1)) != 0
-            || self.handed_over.load(Relaxed) != 0
+            || self.have_handed_over()
+    }
+
+    /// Whether one has been handed over and not been taken.
+    pub fn have_handed_over(&self) -> bool {
+        self.handed_over.load(Relaxed) != 0
     }
 
     /// One that was [handed over](Queue::hand_over) has been taken. Called under the queue's lock.

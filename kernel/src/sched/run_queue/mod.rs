@@ -212,10 +212,18 @@ impl<C: Client> RunQueue<C> {
     }
 
     /// Moves those of `cpus` forward, all of one process, that are in the queue and less urgent
-    /// than `priority`. They keep their order.
+    /// than `priority`. They keep their order. Raises the switching coroutines to which others of
+    /// them have been handed over.
     pub fn raise_all<const N: usize>(&self, cpus: &[Option<Arc<C>>; N], priority: Priority) {
         let Some(account) = cpus.iter().flatten().next().map(|cpu| cpu.account()) else { return };
         let mut inner = self.lock(Purpose::Raise);
+        if account.lines().have_handed_over() {
+            for cpu in cpus.iter().flatten() {
+                if let Some(holder) = inner.switchers.iter().find(|member| member.holds(cpu)) {
+                    holder.raise_handed_over(priority);
+                }
+            }
+        }
         let raised = inner.queue.raise_all(cpus, priority, timer::slice_ticks());
         let Some((count, newcomer)) = raised else { return };
         let open = account.vruntime().open_slices();
