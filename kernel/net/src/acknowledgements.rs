@@ -21,21 +21,32 @@
 //! stream, with segments of the usual size, is acknowledged at every second segment, as without
 //! this. The caller excludes everything but plain data in order: gaps, duplicates, FIN and window
 //! probes are answered at once.
+//!
+//! On the fast path, the acknowledgement of a segment that has nearly used up the window waits as
+//! long as one may, too: it would not let the peer send anything. When the program reads, the
+//! window is announced (see `window`), and that acknowledges as well. A second segment is
+//! acknowledged at once nevertheless: with more than one in flight, Linux sends the last one again
+//! after twice the round-trip time (RFC 8985, 7.2), and not only after 200 ms.
 
 use crate::timers::earlier;
+use crate::window::Room;
 
 /// smoltcp's delay of an acknowledgement, the shortest one here.
 const DELAY_MICROSECONDS: u64 = 10_000;
 /// The longest delay: half of the shortest retransmission timeout that is in use.
 pub(crate) const DELAY_MICROSECONDS_MAX: u64 = 100_000;
 
+/// With more frames in sequence that have no data, a connection does not converse.
+const EMPTY_FRAMES_MAX: u8 = 2;
+
 /// What is known about the data of one peer. Protected by the endpoint's lock.
 #[derive(Debug)]
 pub(crate) struct Acknowledgements {
     /// When data last arrived.
     received_at: Option<u64>,
-    /// Bytes that arrived since the last frame was sent.
+    /// Bytes that arrived since the last frame was sent, and since when the first of them waits.
     waiting: usize,
+    waiting_since: u64,
     /// When the acknowledgement of these bytes is to be sent without an answer, if it waits for
     /// one.
     due: Option<u64>,
@@ -43,6 +54,10 @@ pub(crate) struct Acknowledgements {
     delayed: Option<u64>,
     /// The window that the last frame announced.
     window: usize,
+    /// On the fast path: the peer has asked for the window.
+    asked: bool,
+    /// Number of frames without data since the last one with data.
+    empty_frames: u8,
     /// Whether the connection answers, and how long the next acknowledgement waits for that.
     answers: bool,
     delay: u64,
@@ -53,9 +68,12 @@ impl Default for Acknowledgements {
         Acknowledgements {
             received_at: None,
             waiting: 0,
+            waiting_since: 0,
             due: None,
             delayed: None,
             window: 0,
+            asked: false,
+            empty_frames: u8::MAX,
             answers: false,
             delay: DELAY_MICROSECONDS,
         }
@@ -74,8 +92,7 @@ impl Acknowledgements {
     ) -> Option<u64> {
         self.delayed = None;
         if length > 0 {
-            self.received_at = Some(now);
-            self.waiting += length;
+            self.count(length, now);
         }
         if !(self.answers && may_wait && self.waiting + room <= self.window) {
             self.due = None;
@@ -83,6 +100,16 @@ impl Acknowledgements {
         }
         let due = *self.due.get_or_insert(now + self.delay);
         (now < due).then_some(due)
+    }
+
+    /// `length` bytes have arrived.
+    #[inline(always)]
+    fn count(&mut self, length: usize, now: u64) {
+        self.received_at = Some(now);
+        if self.waiting == 0 {
+            self.waiting_since = now;
+        }
+        self.waiting += length;
     }
 
     /// A segment with `length` bytes has arrived on the fast path: as [`received`](Self::received),
@@ -97,30 +124,82 @@ impl Acknowledgements {
         (room, largest): (usize, usize),
         now: u64,
     ) -> bool {
-        self.received_at = Some(now);
-        self.waiting += length;
+        self.count(length, now);
         let waits = self.answers
             && may_wait
             && self.waiting + room <= self.window
             && now < *self.due.get_or_insert(now + self.delay);
+        if self.waiting > self.window {
+            // More than it knows that it may send: it asks for the window with a byte of data.
+            self.due = None;
+            self.answer_question(now);
+            return false;
+        }
         if !waits {
-            self.decide_as_smoltcp(self.waiting == length, largest, now);
+            let holds_up = self.window_left() < largest.min(room);
+            self.decide(self.waiting == length, holds_up, largest, now);
         }
         waits
     }
 
-    /// On the fast path: an acknowledgement is due at once, for the peer asks for the window.
-    pub(crate) fn acknowledge_at_once(&mut self, now: u64) {
+    /// On the fast path: the peer asks for the window, so the answer leaves at once.
+    pub(crate) fn answer_question(&mut self, now: u64) {
         self.delayed = Some(now);
+        self.asked = true;
     }
 
-    /// The acknowledgement does not wait for an answer: it is sent at once if there is more to
-    /// acknowledge than a segment, but not for the `first` one.
+    /// The acknowledgement does not wait for an answer. That of the `first` segment waits for the
+    /// program to read if the window `holds_up` the peer. Otherwise, as smoltcp decides: it is sent
+    /// at once if there is more to acknowledge than a segment, but not for the first one.
     #[cold]
     #[inline(never)]
-    fn decide_as_smoltcp(&mut self, is_first: bool, largest: usize, now: u64) {
+    fn decide(&mut self, is_first: bool, holds_up: bool, largest: usize, now: u64) {
+        let due = self.due.take();
+        if is_first && holds_up && !self.asked {
+            self.delayed = earlier(due, Some(now + DELAY_MICROSECONDS_MAX));
+            return;
+        }
         let delay = if is_first || self.waiting <= largest { DELAY_MICROSECONDS } else { 0 };
-        self.delayed = earlier(earlier(self.due.take(), self.delayed), Some(now + delay));
+        self.delayed = earlier(earlier(due, self.delayed), Some(now + delay));
+    }
+
+    /// Whether frames with data leave as often as others. Then one of them announces the window: a
+    /// program that answers what it has read, and has more than half of a buffer to read, needs no
+    /// more before its next answer.
+    fn converses(&self) -> bool {
+        self.empty_frames <= EMPTY_FRAMES_MAX
+    }
+
+    /// On the fast path: the window that the next frame announces.
+    #[inline(always)]
+    pub(crate) fn announced(&self, room: Room) -> usize {
+        if self.asked { room.free } else { room.announced(self.window_left()) }
+    }
+
+    /// On the fast path: whether a frame that only acknowledges, or only announces the window, is
+    /// to leave now.
+    #[inline(always)]
+    pub(crate) fn leaves_now(&self, room: Room, now: u64) -> bool {
+        self.due().is_some_and(|due| due <= now) || self.announces(room)
+    }
+
+    /// On the fast path: whether the window is worth a frame.
+    #[inline(always)]
+    fn announces(&self, room: Room) -> bool {
+        let step = if self.converses() { room.half() } else { room.step() };
+        room.has_grown(self.window_left(), step)
+    }
+
+    /// On the fast path: whether the connection is to be served because the program has read. While
+    /// an acknowledgement waits for the answer, the peer may send half of the buffer more.
+    #[inline(always)]
+    pub(crate) fn has_news(&self, room: Room) -> bool {
+        self.announces(room) && !self.is_deferred()
+    }
+
+    /// The same off the fast path, over Ethernet. smoltcp decides.
+    pub(crate) fn may_have_news(&self, room: Room) -> bool {
+        room.has_grown(self.window_left(), room.step()) && !self.is_deferred()
     }
 
     /// Until when the acknowledgement waits at most, if it waits.
@@ -131,12 +210,7 @@ impl Acknowledgements {
 
     /// Number of bytes that arrived since the last frame was sent, and since when they wait.
     pub(crate) fn waiting(&self, now: u64) -> (usize, u64) {
-        let since = match (self.due, self.delayed) {
-            (Some(due), _) => due.saturating_sub(self.delay),
-            (None, Some(until)) => until.saturating_sub(DELAY_MICROSECONDS),
-            (None, None) => now,
-        };
-        (self.waiting, since)
+        (self.waiting, if self.waiting > 0 { self.waiting_since } else { now })
     }
 
     /// What the peer knows that it may send: what is left of the window that the last frame
@@ -145,11 +219,19 @@ impl Acknowledgements {
         self.window.saturating_sub(self.waiting)
     }
 
-    /// smoltcp has nothing to acknowledge.
-    pub(crate) fn settle(&mut self) {
+    /// The connection enters the fast path, with room for `free` bytes. Unless an acknowledgement
+    /// waits, smoltcp has nothing to acknowledge.
+    pub(crate) fn settle(&mut self, free: usize) {
         if self.due.is_none() {
             self.waiting = 0;
         }
+        self.window = self.window.min(free + self.waiting);
+    }
+
+    /// smoltcp has answered a segment, and announced `window`.
+    pub(crate) fn replied(&mut self, window: usize) {
+        self.window = window;
+        self.waiting = 0;
     }
 
     /// A frame was sent, which announced `window`; `with_data`: it contains data, or data is in
@@ -157,8 +239,10 @@ impl Acknowledgements {
     pub(crate) fn sent(&mut self, with_data: bool, window: usize, now: u64) {
         self.window = window;
         self.delayed = None;
+        self.asked = false;
         let in_vain = self.due.take().is_some_and(|due| due <= now);
         self.waiting = 0;
+        self.empty_frames = if with_data { 0 } else { self.empty_frames.saturating_add(1) };
         if with_data {
             if let Some(received_at) = self.received_at.take() {
                 let took = now.saturating_sub(received_at);
@@ -246,10 +330,25 @@ mod tests {
         assert_eq!(arrived(&mut state, 1000, 2_000), (true, Some(12_000)), "it answers");
         assert_eq!(arrived(&mut state, 1000, 2_100), (true, Some(12_000)));
         assert_eq!(arrived(&mut state, 100, 2_200), (false, Some(2_200)), "the window is used up");
-        assert_eq!((state.waiting(2_200), state.window_left()), ((2100, 0), 1996));
+        assert_eq!((state.waiting(2_200), state.window_left()), ((2100, 2_000), 1996));
         state.sent(true, 1000, 3_000);
-        assert_eq!(arrived(&mut state, 700, 30_000), (false, Some(40_000)), "a small window");
+        // Its acknowledgement would not let the peer send anything.
+        assert_eq!(arrived(&mut state, 700, 30_000), (false, Some(130_000)), "a small window");
         assert_eq!(state.waiting(30_000), (700, 30_000));
+        assert_eq!(arrived(&mut state, 10, 31_000), (false, Some(41_000)), "two segments");
+        assert_eq!(arrived(&mut state, 290, 32_000), (false, Some(41_000)));
+        assert_eq!(arrived(&mut state, 1, 33_000), (false, Some(33_000)), "a question");
+        let room = Room { free: 7, capacity: 4096, largest: 1460 };
+        assert_eq!(state.announced(room), 7, "the whole truth");
+        state.sent(false, 7, 33_000);
+        assert_eq!(state.announced(Room { free: 9, ..room }), 7, "no small step");
+        // A connection that converses announces half of the buffer; another one, a segment.
+        for (empty_frames, step) in [(0, 2048), (2, 2048), (3, 1460)] {
+            state.sent(true, 0, 33_000);
+            (0..empty_frames).for_each(|_| state.sent(false, 0, 33_000));
+            let news = [step - 1, step].map(|free| state.has_news(Room { free, ..room }));
+            assert_eq!(news, [false, true], "{empty_frames} frames without data");
+        }
         state.sent(true, 4096, 50_000);
         assert!(!state.arrived(700, false, BYTES, 50_000), "data is in flight");
         assert_eq!((state.due(), state.is_deferred()), (Some(60_000), false));

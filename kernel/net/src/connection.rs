@@ -287,7 +287,8 @@ impl Connection {
             let before = socket.recv_queue();
             // `Err` cannot happen: there are bytes.
             let taken = socket.recv_slice(buffer).map_err(|_| Error::NotConnected)?;
-            (taken, wants_service(socket, stream, before, taken))
+            let link = self.endpoint.link;
+            (taken, wants_service(socket, stream, link, before, taken))
         };
         drop(state);
         self.after_receive(taken, serve);
@@ -313,7 +314,7 @@ impl Connection {
         let (taken, result, serve) = if state.fast.is_some() {
             fast_receive(&mut state, waker, take)?
         } else {
-            receive_from_socket(&mut state, waker, take)?
+            receive_from_socket(&mut state, self.endpoint.link, waker, take)?
         };
         let then = then(&mut state);
         drop(state);
@@ -497,6 +498,7 @@ fn fast_send<R>(
 /// As [`Connection::try_receive`].
 fn receive_from_socket<R>(
     state: &mut EndpointState,
+    link: LinkKind,
     waker: Option<&Waker>,
     take: impl FnOnce(&[u8]) -> (usize, R),
 ) -> Result<(usize, R, bool), Error> {
@@ -511,7 +513,7 @@ fn receive_from_socket<R>(
         (length, (length, result))
     });
     let (taken, result) = received.map_err(|_| Error::NotConnected)?;
-    Ok((taken, result, wants_service(socket, stream, before, taken)))
+    Ok((taken, result, wants_service(socket, stream, link, before, taken)))
 }
 
 /// Registers `waker` to be woken when receiving may have become possible. Returns whether it is
@@ -544,8 +546,9 @@ fn fast_receive<R>(
         }
         return Err(Error::WouldBlock);
     }
-    let (taken, result, serve) = fast.read(take);
-    Ok((taken, result, serve && taken > 0 && !stream.acknowledgements.is_deferred()))
+    let (taken, result) = fast.read(take);
+    let room = fast.receive_room(stream.tracking.segment_bytes_max());
+    Ok((taken, result, taken > 0 && stream.acknowledgements.has_news(room)))
 }
 
 impl Drop for Connection {
@@ -567,9 +570,20 @@ impl Drop for Connection {
 
 /// Whether reading `taken` of `before` bytes may change what the peer should be told. If the window
 /// was still wide open, taking the interface's lock is not worthwhile: the next ACK announces the
-/// window. While an acknowledgement waits for the answer, the window is still wide open, too.
-fn wants_service(socket: &Socket<'_>, stream: &Stream, before: usize, taken: usize) -> bool {
-    let may_matter = before >= socket.recv_capacity() / 4 && !stream.acknowledgements.is_deferred();
+/// window. While an acknowledgement waits for the answer, the window is still wide open, too. Over
+/// loopback what the peer knows is not counted.
+fn wants_service(
+    socket: &Socket<'_>,
+    stream: &Stream,
+    link: LinkKind,
+    before: usize,
+    taken: usize,
+) -> bool {
+    let may_matter = before >= socket.recv_capacity() / 4
+        && match link {
+            LinkKind::Ethernet => stream.acknowledgements.may_have_news(stream.room(socket)),
+            LinkKind::Loopback => true,
+        };
     taken > 0 && (may_matter || socket.state() == State::TimeWait)
 }
 

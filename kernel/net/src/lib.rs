@@ -22,7 +22,7 @@
 //! | `script`, `stall` | segments that are made up for smoltcp; connections that it has forgotten |
 //! | `addressing` | addresses, routes, DHCP |
 //! | `endpoint`, `stream`, `backlog`, `time_wait` | state of a socket, connection, listener |
-//! | `acknowledgements` | which acknowledgements wait for the answer |
+//! | `acknowledgements`, `window` | which acknowledgements wait for the answer; when a window is announced |
 //! | `registry`, `timers`, `wakers`, `shared`, `statistics` | ports, timers, waiters, shared state, counters |
 //!
 //! # Locks
@@ -80,6 +80,7 @@ mod time_wait;
 mod timers;
 mod udp;
 mod wakers;
+mod window;
 mod work;
 
 pub use configuration::{

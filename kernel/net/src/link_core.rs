@@ -237,7 +237,7 @@ impl LinkCore {
     }
 
     /// Passes `frame` to smoltcp together with `sockets`, the direct way if there is a header for
-    /// the reply. `shift` is that of the endpoint's socket.
+    /// the reply. `shift` is that of the endpoint's socket. Returns whether there was a reply.
     pub(crate) fn ingress(
         &mut self,
         shared: &Shared,
@@ -246,14 +246,14 @@ impl LinkCore {
         direct: Option<EthernetHeader>,
         shift: u32,
         now: u64,
-    ) {
+    ) -> bool {
         let (transport, counters) = (&mut self.transport, &shared.counters);
         self.frames_moved += 1;
         let frame = match shift {
             0 => frame,
             _ => match shifted(frame, &mut self.memory, shift) {
                 Some(frame) => frame,
-                None => return,
+                None => return false,
             },
         };
         counters.socket_polls.add(1);
@@ -262,9 +262,11 @@ impl LinkCore {
             let packet = frame.get(header.len()..);
             let mut adapter = Adapter::direct(transport, counters, packet, header, shift);
             interface.poll_ingress_single(instant(now), &mut adapter, sockets);
+            adapter.report.delivered > 0
         } else {
             let mut adapter = Adapter::new(transport, counters, Some(frame), shift);
             self.interface.poll_ingress_single(instant(now), &mut adapter, sockets);
+            adapter.report.delivered > 0
         }
     }
 

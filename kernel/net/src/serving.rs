@@ -57,14 +57,17 @@ impl LinkCore {
                 state.path.note_heard(self.epoch, now);
             }
             let shift = state.shift;
-            self.ingress(shared, &mut state.sockets, frame, direct, shift, now);
+            let replied = self.ingress(shared, &mut state.sockets, frame, direct, shift, now);
             let Some((socket, stream)) = state.stream() else { return };
             stream.observe(socket, before, segment, now, counters);
             is_usual = segment.is_some_and(|segment| stream.is_usual(socket, before, segment));
-            if endpoint.link == LinkKind::Ethernet
-                && let Some(segment) = segment
-                && let Some(due) = stream.defer_acknowledgement(socket, segment, is_usual, now)
-            {
+            let waits = segment
+                .filter(|_| endpoint.link == LinkKind::Ethernet)
+                .and_then(|segment| stream.defer_acknowledgement(socket, segment, is_usual, now));
+            if replied {
+                stream.note_replied(socket);
+            }
+            if let Some(due) = waits {
                 if stream.tracking.count_exchange()
                     && direct.is_some()
                     && self.enter_fast_path(shared, endpoint, state, now)

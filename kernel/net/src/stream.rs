@@ -22,6 +22,7 @@ use crate::shared::{ConnectionSlot, STALLED_MICROSECONDS, Shared};
 use crate::statistics::Counters;
 use crate::time_wait::FinalNumbers;
 use crate::wakers::WakerSet;
+use crate::window::Room;
 
 /// Number of silent keep-alive intervals after which a connection ends.
 const KEEP_ALIVE_INTERVALS: u64 = 5;
@@ -174,9 +175,10 @@ impl Stream {
 
     /// The connection is on the fast path: its peer owes nothing, and is owed at most an
     /// acknowledgement that waits.
-    pub(crate) fn note_entered(&mut self) {
+    /// There is room for `free` bytes.
+    pub(crate) fn note_entered(&mut self, free: usize) {
         self.waiting_since = None;
-        self.acknowledgements.settle();
+        self.acknowledgements.settle(free);
     }
 
     /// Whether the acknowledgement of the data of `segment`, which has just been received, waits
@@ -216,8 +218,20 @@ impl Stream {
 
     /// A frame was sent, which contains an acknowledgement.
     pub(crate) fn note_sent(&mut self, socket: &Socket<'_>, now: u64) {
-        let window = socket.recv_capacity() - socket.recv_queue();
-        self.acknowledgements.sent(socket.send_queue() > 0, window, now);
+        let free = self.room(socket).free;
+        self.acknowledgements.sent(socket.send_queue() > 0, free, now);
+    }
+
+    /// smoltcp has answered a segment at once.
+    pub(crate) fn note_replied(&mut self, socket: &Socket<'_>) {
+        self.acknowledgements.replied(self.room(socket).free);
+    }
+
+    /// The receive buffer of `socket`.
+    pub(crate) fn room(&self, socket: &Socket<'_>) -> Room {
+        let capacity = socket.recv_capacity();
+        let free = capacity - socket.recv_queue();
+        Room { free, capacity, largest: self.tracking.segment_bytes_max() }
     }
 
     fn observe_transition(

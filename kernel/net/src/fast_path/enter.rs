@@ -75,7 +75,7 @@ fn is_behind(number: u32, other: u32) -> bool {
 
 impl Tracking {
     /// The most bytes of a segment that is sent.
-    pub(super) fn segment_bytes_max(&self) -> usize {
+    pub(crate) fn segment_bytes_max(&self) -> usize {
         usize::from(self.segment_bytes)
     }
 
@@ -231,7 +231,7 @@ impl LinkCore {
             template,
         };
         shared.counters.fast_path_entered.add(1);
-        stream.note_entered();
+        stream.note_entered(fast.window());
         state.fast = Some(fast);
         state.free_socket();
         if let EndpointState {

@@ -25,6 +25,7 @@ use template::Template;
 
 use crate::bytes::ByteQueue;
 use crate::shared::QueueCharge;
+use crate::window::Room;
 use cops_fallible::OutOfMemory;
 
 /// After this time without an acknowledgement the connection leaves the fast path, and smoltcp
@@ -70,9 +71,15 @@ impl FastPath {
         self.outgoing.len().saturating_sub(self.in_flight())
     }
 
-    /// The window to announce. It fits: a connection with a larger buffer does not enter.
+    /// How much more may be received.
     fn window(&self) -> usize {
         self.receive_capacity.saturating_sub(self.received.len())
+    }
+
+    /// The same, for announcements to a peer of which whole segments have `largest` bytes.
+    #[inline(always)]
+    pub(crate) fn receive_room(&self, largest: usize) -> Room {
+        Room { free: self.window(), capacity: self.receive_capacity, largest }
     }
 
     /// Whether there are bytes to read.
@@ -95,13 +102,13 @@ impl FastPath {
     }
 
     /// Lets `take` read the received bytes, and removes those that it has consumed. Returns their
-    /// number, the result of `take`, and whether the window has to be announced.
-    pub(crate) fn read<R>(&mut self, take: impl FnOnce(&[u8]) -> (usize, R)) -> (usize, R, bool) {
+    /// number and the result of `take`.
+    pub(crate) fn read<R>(&mut self, take: impl FnOnce(&[u8]) -> (usize, R)) -> (usize, R) {
         let before = self.received.len();
         let (count, result) = take(self.received.as_slice());
         let count = count.min(before);
         self.received.consume(count);
-        (count, result, before >= self.receive_capacity / 4)
+        (count, result)
     }
 
     /// Lets `fill` write at most `length` bytes to be sent.

@@ -10,14 +10,15 @@ use crate::shared::Shared;
 
 impl FastPath {
     /// Whether `segment` asks whether the window is still closed (RFC 9293, 3.8.6.1): with a byte
-    /// that has no room, or behind what was received, as Linux does.
+    /// that has no room, or behind what was received, as Linux does. `known`: what it knows that it
+    /// may send.
     ///
     /// An empty segment at the right place is no question, but an acknowledgement: two ends that
     /// answered each other's would never stop.
     #[cold]
-    fn is_probe(&self, segment: &Plain<'_>, largest: usize) -> bool {
+    fn is_probe(&self, segment: &Plain<'_>, known: usize, largest: usize) -> bool {
         let behind = self.next_expected.wrapping_sub(segment.sequence());
-        self.window() < largest
+        known < largest
             && matches!((behind, segment.data().len()), (0 | 1, 1) | (1, 0))
             && segment.acknowledgement() == self.unacknowledged
     }
@@ -63,8 +64,8 @@ impl LinkCore {
         let mut waits = true;
         let data = if fast.expects(segment) {
             segment.data()
-        } else if fast.is_probe(segment, largest) {
-            stream.acknowledgements.acknowledge_at_once(now);
+        } else if fast.is_probe(segment, stream.acknowledgements.window_left(), largest) {
+            stream.acknowledgements.answer_question(now);
             waits = false;
             &[]
         } else {

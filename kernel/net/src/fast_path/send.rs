@@ -40,6 +40,7 @@ impl FastPath {
         counters: &Counters,
         length: usize,
         flags: u8,
+        window: usize,
     ) -> Result<(), Outcome> {
         let begin = self.in_flight();
         let unsent = self.outgoing.as_slice().get(begin..begin + length);
@@ -48,7 +49,8 @@ impl FastPath {
             sequence: self.next_to_send,
             acknowledgement: self.next_expected,
             flags,
-            window: self.window().min(usize::from(u16::MAX)) as u16,
+            // It fits: a connection with a larger buffer does not enter.
+            window: window.min(usize::from(u16::MAX)) as u16,
         };
         let template = &self.template;
         let frame_length = PLAIN_HEADERS + length;
@@ -101,20 +103,20 @@ impl FastPath {
             }
             let last = if length == unsent { PUSH } else { 0 };
             let flags = ACKNOWLEDGE | last;
-            if let Err(outcome) = self.transmit(transport, counters, length, flags) {
+            let announced = stream.acknowledgements.announced(self.receive_room(mss));
+            if let Err(outcome) = self.transmit(transport, counters, length, flags, announced) {
                 return outcome;
             }
             self.next_to_send = self.next_to_send.wrapping_add(length as u32);
             if in_flight == 0 {
                 self.sent_at = now;
             }
-            stream.acknowledgements.sent(true, self.window(), now);
+            stream.acknowledgements.sent(true, announced, now);
         }
         if self.unsent() > 0 { Outcome::More } else { Outcome::Done }
     }
 
-    /// Sends an acknowledgement if one has waited long enough or the window has grown to twice
-    /// what the peer knows: smoltcp's rules.
+    /// Sends an acknowledgement if one has waited long enough, or the window is to be announced.
     fn acknowledge(
         &mut self,
         transport: &mut Transport,
@@ -124,18 +126,18 @@ impl FastPath {
         now: u64,
     ) -> Outcome {
         let acknowledgements = &mut stream.acknowledgements;
-        let due = acknowledgements.due().is_some_and(|due| due <= now);
-        let window = self.window();
-        if !due && (window == 0 || window / 2 < acknowledgements.window_left()) {
+        let room = self.receive_room(stream.tracking.segment_bytes_max());
+        if !acknowledgements.leaves_now(room, now) {
             return Outcome::Done;
         }
         if !path_is_valid {
             return Outcome::Leave;
         }
-        if let Err(outcome) = self.transmit(transport, counters, 0, ACKNOWLEDGE) {
+        let announced = acknowledgements.announced(room);
+        if let Err(outcome) = self.transmit(transport, counters, 0, ACKNOWLEDGE, announced) {
             return outcome;
         }
-        acknowledgements.sent(self.in_flight() > 0, window, now);
+        acknowledgements.sent(self.in_flight() > 0, announced, now);
         Outcome::Done
     }
 }
@@ -213,11 +215,10 @@ impl LinkCore {
         let path_is_valid = state.path.to_send(self.epoch, now).is_some();
         if let Some(mut fast) = state.fast.take() {
             shared.counters.resets_sent.add(1);
+            let (transport, counters) = (&mut self.transport, &shared.counters);
+            let flags = ACKNOWLEDGE | RESET;
             // If it is not sent, the peer's next segment finds no connection and is answered.
-            let _ = path_is_valid
-                && fast
-                    .transmit(&mut self.transport, &shared.counters, 0, ACKNOWLEDGE | RESET)
-                    .is_ok();
+            let _ = path_is_valid && fast.transmit(transport, counters, 0, flags, 0).is_ok();
         }
         self.retire(endpoint, state);
     }
