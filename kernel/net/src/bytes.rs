@@ -3,7 +3,7 @@
 use cops_fallible::{List, OutOfMemory};
 
 /// The smallest room that is allocated: a short message.
-const BYTES_MIN: usize = 256;
+pub(crate) const BYTES_MIN: usize = 256;
 
 /// A queue of bytes, contiguous in memory. It allocates what is needed and keeps it until
 /// [`release`](Self::release).

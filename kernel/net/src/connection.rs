@@ -7,11 +7,13 @@ use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::task::{Context, Poll, Waker};
 
+use cops_lock::MutexGuard;
 use smoltcp::socket::tcp::{Socket, State};
 use smoltcp::time::Duration;
 
 use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
 use crate::error::Error;
+use crate::fast_path::FastPath;
 use crate::opening::Claim;
 use crate::readiness::Readiness;
 use crate::stack::Stack;
@@ -132,7 +134,8 @@ impl Connection {
     /// `data` is empty.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if the buffer is full or the handshake not complete;
+    /// [`Error::WouldBlock`] if the buffer is full, there is no memory for one, or the handshake is
+    /// not complete;
     /// [`Error::BrokenPipe`] after a shutdown; otherwise how the connection ended.
     pub fn try_send(&self, data: &[u8]) -> Result<usize, Error> {
         self.send(None, data)
@@ -170,11 +173,14 @@ impl Connection {
     fn send(&self, waker: Option<&Waker>, data: &[u8]) -> Result<usize, Error> {
         let mut state = self.endpoint.state.lock();
         let sent = if state.fast.is_some() {
-            fast_send(&mut state, waker, data.len(), |buffer| {
+            let sent = fast_send(&mut state, waker, data.len(), |buffer| {
                 buffer.copy_from_slice(&data[..buffer.len()]);
                 (buffer.len(), ())
-            })?
-            .0
+            });
+            match sent {
+                Ok((sent, ())) => sent,
+                Err(error) => return Err(self.after_failure(state, error)),
+            }
         } else {
             let (socket, stream) = state.stream_or_failure()?;
             stream.check_sendable(socket, waker)?;
@@ -194,7 +200,10 @@ impl Connection {
     ) -> Result<R, Error> {
         let mut state = self.endpoint.state.lock();
         let (sent, result) = if state.fast.is_some() {
-            fast_send(&mut state, waker, length, fill)?
+            match fast_send(&mut state, waker, length, fill) {
+                Ok(sent) => sent,
+                Err(error) => return Err(self.after_failure(state, error)),
+            }
         } else {
             let (socket, stream) = state.stream_or_failure()?;
             stream.check_sendable(socket, waker)?;
@@ -209,6 +218,18 @@ impl Connection {
         drop(state);
         self.after_send(sent);
         Ok(result)
+    }
+
+    /// Nothing was sent. If that is for want of memory, the connection is served, so that it looks
+    /// for some from then on.
+    #[cold]
+    fn after_failure(&self, state: MutexGuard<'_, EndpointState>, error: Error) -> Error {
+        let begins = state.fast.as_ref().is_some_and(FastPath::begins_to_wait);
+        drop(state);
+        if begins {
+            self.stack.kick(&self.endpoint);
+        }
+        error
     }
 
     fn after_send(&self, sent: usize) {
@@ -335,7 +356,7 @@ impl Connection {
         if let Some(fast) = &state.fast {
             return Readiness {
                 readable: fast.unread() > 0,
-                writable: fast.room() > 0,
+                writable: fast.room() > 0 && !fast.lacks_memory(),
                 ..Readiness::default()
             };
         }
@@ -482,13 +503,13 @@ fn fast_send<R>(
     let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state else {
         return Err(Error::NotConnected);
     };
-    if fast.room() == 0 {
+    let written = if fast.room() > 0 { fast.write(length, fill).ok() } else { None };
+    written.ok_or_else(|| {
         if let Some(waker) = waker {
             stream.senders.register(waker);
         }
-        return Err(Error::WouldBlock);
-    }
-    Ok(fast.write(length, fill)?)
+        Error::WouldBlock
+    })
 }
 
 /// Receives from the socket of a connection that is not on the fast path. Returns the number of

@@ -8,6 +8,7 @@ use cops_fallible::{OutOfMemory, try_arc};
 use cops_lock::Mutex;
 
 use crate::backlog::ClosedListeners;
+use crate::bytes::BYTES_MIN;
 use crate::configuration::{Configuration, Lease};
 use crate::device::Clock;
 use crate::endpoint::Endpoint;
@@ -98,6 +99,12 @@ impl Shared {
     pub(crate) fn is_memory_used_up(&self) -> bool {
         let limit = eighths(USED_UP_EIGHTHS, &self.configuration);
         self.charged_bytes.load(Ordering::Relaxed) > limit
+    }
+
+    /// Whether a connection on the fast path may have a larger queue.
+    pub(crate) fn has_memory_for_queues(&self) -> bool {
+        let limit = eighths(OF_QUEUES_EIGHTHS, &self.configuration);
+        self.charged_bytes.load(Ordering::Relaxed) + BYTES_MIN <= limit
     }
 
     /// Charges `bytes` unless more than so many eighths would be used.

@@ -511,7 +511,8 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
     client.try_send(b"later").unwrap();
     world.run_for(2 * SECOND);
     assert_eq!(server.try_receive(&mut [0; 9]), Err(Error::WouldBlock));
-    assert_eq!(server.try_send(b"no"), Err(Error::OutOfMemory));
+    assert_eq!(server.try_send(b"not yet"), Err(Error::WouldBlock));
+    assert!(!server.readiness().writable);
     assert_eq!(server.shutdown(Shutdown::Write), Err(Error::OutOfMemory));
     assert!(world.b.stack.statistics().dropped_no_room > 0);
     // A connection that is closed does not wait for memory.

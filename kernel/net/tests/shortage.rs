@@ -46,11 +46,11 @@ fn exchange(
     world.now() - began
 }
 
-/// Sends to a peer that does not read until nothing more fits, in large pieces and then in small
-/// ones. The peer's own buffer takes what is sent first, so this is done several times.
-fn flood(server: &Connection) -> Error {
+/// Sends to a peer that does not read until nothing more fits. The peer's own buffer takes what is
+/// sent first, so this is done several times. Returns whether there is no memory for more.
+fn flood(server: &Connection) -> bool {
     while server.try_send(&[7; 4096]).is_ok() {}
-    server.try_send(&[7; 256]).err().unwrap_or(Error::WouldBlock)
+    server.try_send(&[7; 256]) == Err(Error::WouldBlock) && server.unacknowledged_bytes() < 4096
 }
 
 /// A thousand connections a second are opened, answered once, and left open. With their buffers
@@ -139,8 +139,7 @@ fn peers_that_never_read_are_reset_when_memory_is_used_up() {
     world.run_for(2 * SECOND);
     let mut refused = 0;
     let mut attack = |world: &mut World| {
-        // A write that finds no memory fails.
-        let is_refused = |(_, server): &&(_, _)| flood(server) == Error::OutOfMemory;
+        let is_refused = |(_, server): &&(_, _)| flood(server);
         refused = hoard.iter().filter(is_refused).count().max(refused);
         world.run_for(SECOND / 20);
     };
@@ -165,7 +164,7 @@ fn peers_that_never_read_are_reset_when_memory_is_used_up() {
 fn a_peer_that_does_not_read_is_waited_for_while_there_is_memory() {
     let (mut world, listener) = world();
     let (client, server) = world.pair(&listener);
-    assert_eq!(flood(&server), Error::WouldBlock);
+    assert!(!flood(&server));
     world.run_for(200 * SECOND);
     assert_eq!(world.b.stack.statistics().timeouts, 0);
     assert!(world.run_until(SECOND, |_| client.try_receive(&mut [0; 4096]).is_ok()));
@@ -186,4 +185,88 @@ fn queues_are_freed_and_used_again_without_end() {
     }
     let statistics = world.b.stack.statistics();
     assert_eq!((statistics.dropped_no_room, statistics.timeouts), (0, 0));
+}
+
+/// A connection of which the queues are freed, and others that keep all of the memory.
+fn without_memory(count: usize) -> (World, Vec<(Connection, Connection)>, Vec<Connection>) {
+    let (mut world, listener) = world_with(200_000);
+    let mut pairs = Vec::new();
+    for _ in 0..count + 30 {
+        pairs.push(world.pair(&listener));
+        world.run_for(2 * SECOND);
+    }
+    // Their peers do not read, so their queues stay full.
+    let hoard: Vec<_> = pairs.split_off(count);
+    for _ in 0..40 {
+        for (_, server) in &hoard {
+            flood(server);
+        }
+        world.run_for(SECOND / 20);
+    }
+    assert!(hoard.iter().any(|(_, server)| flood(server)), "there is memory");
+    (world, pairs, hoard.into_iter().flat_map(|(client, server)| [client, server]).collect())
+}
+
+/// As on Linux: a write without memory waits, a cancelled one leaves nothing, and each is woken
+/// when there is memory again.
+#[test]
+fn writes_without_memory_wait_until_there_is_some() {
+    const COUNT: usize = 5;
+    let (mut world, pairs, hoard) = without_memory(COUNT);
+    let flags: Vec<_> = pairs.iter().map(|_| Flag::new()).collect();
+    let write = |index: usize| {
+        let mut context = std::task::Context::from_waker(&flags[index].1);
+        pairs[index].1.poll_send(&mut context, &[9; 3000])
+    };
+    for (index, (_, server)) in pairs.iter().enumerate() {
+        assert!(write(index).is_pending());
+        assert!(!server.readiness().writable);
+    }
+    let fired = world.b.stack.statistics().timers_fired;
+    world.run_for(5 * SECOND);
+    assert!(flags.iter().all(|(flag, _)| !flag.take()), "there is no memory");
+    let fired = world.b.stack.statistics().timers_fired - fired;
+    // Each looks for memory, but not often.
+    let waiting = COUNT as u64 + 30;
+    assert!((COUNT as u64..waiting * 25).contains(&fired), "{fired} times");
+    // The last one is cancelled: it does nothing more.
+    drop(hoard);
+    let began = world.now();
+    let mut waiting: Vec<usize> = (0..COUNT - 1).collect();
+    assert!(world.run_until(SECOND, |_| {
+        waiting.retain(|&index| !flags[index].0.take());
+        waiting.is_empty()
+    }));
+    assert!(world.now() - began <= 330_000, "{} us", world.now() - began);
+    for (index, (client, server)) in pairs[..COUNT - 1].iter().enumerate() {
+        assert!(server.readiness().writable);
+        assert_eq!(write(index), std::task::Poll::Ready(Ok(3000)));
+        let mut left = 3000;
+        assert!(world.run_until(SECOND, |_| {
+            left -= client.try_receive(&mut [0; 4096]).unwrap_or(0);
+            left == 0
+        }));
+    }
+    drop(pairs);
+    world.run_for(100 * SECOND);
+    let statistics = world.b.stack.statistics();
+    assert_eq!((statistics.connections_now, world.b.stack.timers_armed()), (0, 0));
+}
+
+/// A connection that has ended does not wait for memory any more.
+#[test]
+fn a_write_that_waits_for_memory_ends_with_its_connection() {
+    let (mut world, mut pairs, _hoard) = without_memory(1);
+    let (flag, waker) = Flag::new();
+    let mut context = std::task::Context::from_waker(&waker);
+    let (client, server) = pairs.remove(0);
+    assert!(server.poll_send(&mut context, &[9; 3000]).is_pending());
+    server.abort();
+    assert!(flag.take());
+    assert!(matches!(
+        server.poll_send(&mut context, b"over"),
+        std::task::Poll::Ready(Err(Error::ConnectionAborted | Error::NotConnected))
+    ));
+    world.run_for(SECOND);
+    drop(client);
 }

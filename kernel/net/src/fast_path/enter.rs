@@ -9,7 +9,7 @@ use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::socket::tcp::{Socket, State};
 use smoltcp::wire::{TcpPacket, TcpRepr};
 
-use super::{FastPath, Template, grow};
+use super::{FastPath, Memory, Template, grow};
 use crate::bytes::ByteQueue;
 use crate::endpoint::{Endpoint, EndpointState, INITIAL_WINDOW_BYTES, LinkKind, Protocol};
 use crate::frame::Segment;
@@ -223,6 +223,7 @@ impl LinkCore {
             received,
             outgoing: ByteQueue::default(),
             charge,
+            memory: Memory::Enough,
             receive_capacity: socket.recv_capacity(),
             transmit_capacity: socket.send_capacity(),
             nagle: socket.nagle_enabled(),

@@ -139,6 +139,10 @@ impl LinkCore {
                 stream.senders.wake_all();
             }
         }
+        if fast.lacks_memory() {
+            // The socket has a buffer.
+            stream.senders.wake_all();
+        }
         stream.tracking.leave(&fast);
         state.sockets = sockets;
         state.handle = Some(handle);

@@ -50,6 +50,7 @@ pub(crate) struct FastPath {
     outgoing: ByteQueue,
     /// What is charged for both.
     charge: QueueCharge,
+    memory: Memory,
     /// The sizes of the receive and transmit buffers that a socket would have.
     receive_capacity: usize,
     transmit_capacity: usize,
@@ -60,6 +61,17 @@ pub(crate) struct FastPath {
     /// Number of segments received on this stay.
     segments: u32,
     template: Template,
+}
+
+/// Whether a write has found no memory. It is to be made again when there is some: nothing tells
+/// when memory is freed, so the connection looks for it from time to time, and wakes the writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Enough,
+    /// A write has failed since the connection was last served.
+    Missing,
+    /// It looks again at this time, after such a pause.
+    LooksAt(u64, u64),
 }
 
 impl FastPath {
@@ -111,18 +123,67 @@ impl FastPath {
         (count, result)
     }
 
-    /// Lets `fill` write at most `length` bytes to be sent.
+    /// Lets `fill` write at most `length` bytes to be sent: fewer if there is no memory for all.
     ///
     /// # Errors
-    /// [`OutOfMemory`], and then `fill` was not called.
+    /// [`OutOfMemory`], and then `fill` was not called. The next time that the connection is served
+    /// is the beginning of a wait for memory.
     pub(crate) fn write<R>(
         &mut self,
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> (usize, R),
     ) -> Result<(usize, R), OutOfMemory> {
         let length = length.min(self.room());
-        make_room(&mut self.outgoing, &mut self.charge, length)?;
-        self.outgoing.try_append_with(length, fill)
+        match self
+            .make_room_to_send(length)
+            .and_then(|length| self.outgoing.try_append_with(length, fill))
+        {
+            Ok(written) => {
+                self.memory = Memory::Enough;
+                Ok(written)
+            }
+            Err(error) => {
+                if self.memory == Memory::Enough {
+                    self.memory = Memory::Missing;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes room for `length` bytes to be sent, or for as many as there is memory for.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`]: for none.
+    #[inline(always)]
+    fn make_room_to_send(&mut self, length: usize) -> Result<usize, OutOfMemory> {
+        match make_room(&mut self.outgoing, &mut self.charge, length) {
+            Ok(()) => Ok(length),
+            Err(error) => self.make_some_room_to_send(length).ok_or(error),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_some_room_to_send(&mut self, length: usize) -> Option<usize> {
+        let mut some = length;
+        while some > 1 {
+            some /= 2;
+            if make_room(&mut self.outgoing, &mut self.charge, some).is_ok() {
+                return Some(some);
+            }
+        }
+        None
+    }
+
+    /// Whether a write waits for memory.
+    pub(crate) fn lacks_memory(&self) -> bool {
+        self.memory != Memory::Enough
+    }
+
+    /// Whether a write waits for memory and the connection was not served since.
+    pub(crate) fn begins_to_wait(&self) -> bool {
+        self.memory == Memory::Missing
     }
 
     /// Appends what was received.

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use super::template::{ACKNOWLEDGE, Fields, PUSH, RESET};
-use super::{FastPath, RETRANSMISSION_MICROSECONDS};
+use super::{FastPath, Memory, RETRANSMISSION_MICROSECONDS};
 use crate::device::Transport;
 use crate::endpoint::{Endpoint, EndpointState, Protocol};
 use crate::frame::PLAIN_HEADERS;
@@ -18,6 +18,11 @@ use crate::work::give_turn;
 /// memory is short.
 const UNREAD_MICROSECONDS: u64 = 10 * IDLE_MICROSECONDS;
 const UNREAD_WHEN_SHORT_MICROSECONDS: u64 = IDLE_MICROSECONDS;
+/// When a connection of which a write waits for memory looks for the first time whether there is
+/// some. Each pause is twice as long as the one before, up to the second number: ten thousand such
+/// connections shall not keep a hart busy with looking.
+const MEMORY_MICROSECONDS: u64 = 20_000;
+const MEMORY_MICROSECONDS_MAX: u64 = 16 * MEMORY_MICROSECONDS;
 /// Maximum number of frames that a connection sends before the others have their turn.
 const FRAMES_PER_TURN: u32 = 4;
 
@@ -64,6 +69,10 @@ impl FastPath {
     /// When it is to be looked at, apart from acknowledgements.
     #[inline(always)]
     fn deadline(&self, shared: &Shared, now: u64) -> Option<u64> {
+        if let Memory::LooksAt(at, _) = self.memory {
+            let later = Some(self.sent_at + RETRANSMISSION_MICROSECONDS);
+            return earlier(Some(at), later.filter(|_| self.in_flight() > 0));
+        }
         if self.in_flight() > 0 {
             Some(self.sent_at + RETRANSMISSION_MICROSECONDS)
         } else if !(self.received.has_memory() || self.outgoing.has_memory()) {
@@ -74,6 +83,28 @@ impl FastPath {
             Some(now + UNREAD_WHEN_SHORT_MICROSECONDS)
         } else {
             Some(now + UNREAD_MICROSECONDS)
+        }
+    }
+
+    /// Looks for memory if a write waits for it, and it is time.
+    #[inline(always)]
+    fn look_for_memory(&mut self, shared: &Shared, stream: &mut Stream, now: u64) {
+        match self.memory {
+            Memory::Enough => {}
+            Memory::Missing => {
+                let pause = MEMORY_MICROSECONDS;
+                self.memory = Memory::LooksAt(now + pause, pause);
+            }
+            Memory::LooksAt(at, _) if now < at => {}
+            Memory::LooksAt(..) if shared.has_memory_for_queues() => {
+                // If that is not enough, the next write begins a wait.
+                self.memory = Memory::Enough;
+                stream.senders.wake_all();
+            }
+            Memory::LooksAt(_, pause) => {
+                let pause = (2 * pause).min(MEMORY_MICROSECONDS_MAX);
+                self.memory = Memory::LooksAt(now + pause, pause);
+            }
         }
     }
 
@@ -166,6 +197,7 @@ impl LinkCore {
             return false;
         }
         self.frames_moved += 1;
+        fast.look_for_memory(shared, stream, now);
         let counters = &shared.counters;
         match fast.serve(&mut self.transport, counters, stream, path_is_valid, now) {
             Outcome::Leave => return false,
