@@ -270,3 +270,63 @@ fn a_write_that_waits_for_memory_ends_with_its_connection() {
     world.run_for(SECOND);
     drop(client);
 }
+
+/// Hundreds of clients close at once. Each connection needs a socket to close, so there is no
+/// memory for queues meanwhile. The others still get their answers: none is lost, and no write
+/// fails.
+#[test]
+fn connections_are_answered_while_many_others_close() {
+    const COUNT: usize = 500;
+    let (mut world, listener) = world();
+    let mut pairs = Vec::new();
+    for _ in 0..COUNT {
+        pairs.push(world.pair(&listener));
+        world.run_for(2000);
+    }
+    let good = pairs.split_off(COUNT - 20);
+    world.run_for(2 * SECOND);
+    let (clients, servers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    for (client, _) in &good {
+        assert_eq!(client.try_send(b"request"), Ok(7));
+    }
+    drop(clients);
+    let mut servers: Vec<_> = servers.into_iter().map(Some).collect();
+    let (mut requests, mut answers) = ([0; 20], [0; 20]);
+    let mut refused = 0;
+    let began = world.now();
+    let all_are_answered = world.run_until(30 * SECOND, |_| {
+        for server in &mut servers {
+            // As a server does at the end of the stream.
+            if server.as_ref().is_some_and(|server| server.try_receive(&mut [0; 1]) == Ok(0)) {
+                *server = None;
+            }
+        }
+        for (index, (client, server)) in good.iter().enumerate() {
+            requests[index] += server.try_receive(&mut [0; 9]).unwrap_or(0);
+            if requests[index] == 7 {
+                match server.try_send(&[9; 3000]) {
+                    Ok(sent) => requests[index] += sent,
+                    Err(Error::WouldBlock) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            answers[index] += client.try_receive(&mut [0; 4096]).unwrap_or(0);
+        }
+        (0..20).all(|index| answers[index] > 0 && answers[index] + 7 == requests[index])
+    });
+    let statistics = world.b.stack.statistics();
+    println!(
+        "{} us, {refused} refused, {} dropped, {} times left",
+        world.now() - began,
+        statistics.dropped_no_room,
+        statistics.fast_path_left
+    );
+    assert!(all_are_answered, "{requests:?} {answers:?}");
+    assert!(refused > 0, "there was memory");
+    assert!(world.run_until(60 * SECOND, |world| {
+        servers.retain(|server| {
+            server.as_ref().is_some_and(|server| server.try_receive(&mut [0; 1]) != Ok(0))
+        });
+        servers.is_empty() && world.b.stack.statistics().connections_now == 20
+    }));
+}
