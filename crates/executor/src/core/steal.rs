@@ -6,7 +6,6 @@ use super::atomic::{Ordering, spin_loop};
 use super::executor::Executor;
 use super::locked::Locked;
 use super::priority::Priority;
-use super::record::WorkerState;
 use super::schedule::{Begun, begin};
 use super::worker::Worker;
 
