@@ -100,7 +100,7 @@ impl LinkCore {
         self.interface.poll_egress(instant(now), &mut adapter, &mut state.sockets);
         let report = adapter.report;
         if let Some(header) = report.header {
-            state.path.note_sent(header, self.epoch, now);
+            self.note_path(state, header, now);
         }
         report
     }

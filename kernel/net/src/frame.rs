@@ -256,6 +256,26 @@ impl<'a> Plain<'a> {
         (segment.len() >= 20 && is_right).then_some(Plain { head, segment })
     }
 
+    /// The hardware address of the sender, as [`hardware_word`] has it.
+    pub(crate) fn source_hardware(&self) -> u64 {
+        let source = self.head.iter().skip(6).zip(0..6);
+        source.fold(0, |word, (&byte, index)| word | u64::from(byte) << (8 * index))
+    }
+
+    /// A frame with an echo reply of the same sender to the same receiver, which was not asked for.
+    pub(crate) fn echo_reply(&self) -> [u8; 42] {
+        let mut frame = [0; 42];
+        frame[..34].copy_from_slice(&self.head[..34]);
+        frame[16..18].copy_from_slice(&28_u16.to_be_bytes());
+        frame[23] = u8::from(IpProtocol::Icmp);
+        frame[24..26].fill(0);
+        let sum = checksum::fold(checksum::native_sum(&frame[14..34]));
+        frame[24..26].copy_from_slice(&(!sum).to_ne_bytes());
+        // All else is 0, and so is the sum.
+        frame[36..38].fill(0xff);
+        frame
+    }
+
     fn four(&self, at: usize) -> [u8; 4] {
         core::array::from_fn(|index| self.head[at + index])
     }

@@ -53,6 +53,7 @@ impl LinkCore {
             Inbound::Udp { local, remote } => self.receive_datagram(shared, frame, local, remote),
             Inbound::Neighbour => {
                 self.answer_without_endpoint(shared, frame);
+                self.note_news(frame);
                 self.neighbour_appeared();
             }
             Inbound::Other => self.answer_without_endpoint(shared, frame),
@@ -71,7 +72,7 @@ impl LinkCore {
         let now = self.batch_time();
         let mut state = endpoint.state.lock();
         state.fast.is_some()
-            && state.path.to_receive(self.epoch, now).is_some()
+            && self.path_is_valid(shared, &state, &plain, now)
             && plain.checksum_is_right()
             && self.receive_fast(shared, &endpoint, &mut state, &plain, now)
     }

@@ -17,7 +17,7 @@
 //! | `link` | the interface's lock, and why no work is left behind it |
 //! | `link_core`, `serving`, `egress`, `work` | the only place where an endpoint is passed to smoltcp; its work in turns |
 //! | `ingress`, `recent`, `frame`, `checksum` | from a frame to its endpoint; what is dropped |
-//! | `path` | the direct way of the segments of a connection |
+//! | `path`, `neighbours` | the direct way of the segments of a connection |
 //! | `fast_path`, `bytes` | connections of which all is as usual, without a socket of smoltcp |
 //! | `script`, `stall` | segments that are made up for smoltcp; connections that it has forgotten |
 //! | `addressing` | addresses, routes, DHCP |
@@ -64,6 +64,7 @@ mod link;
 mod link_core;
 mod listener;
 mod loopback;
+mod neighbours;
 mod opening;
 mod path;
 mod readiness;

@@ -12,12 +12,14 @@ use cops_fallible::{List, Map, Table};
 use cops_lock::MutexGuard;
 use smoltcp::iface::{Interface, SocketSet};
 use smoltcp::time::Instant;
+use smoltcp::wire::IpAddress;
 
 use crate::chain::{BLOCKED, Chain, TURN};
 use crate::device::{Adapter, Transport};
 use crate::egress::Egress;
 use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
 use crate::frame::{FlowKey, Segment};
+use crate::neighbours::Hops;
 use crate::path::EthernetHeader;
 use crate::recent::Recent;
 use crate::shared::Shared;
@@ -38,6 +40,7 @@ pub(crate) struct LinkCore {
     /// number of the present epoch of those paths.
     pub(crate) direct: Option<Box<Interface>>,
     pub(crate) epoch: u64,
+    pub(crate) hops: Hops,
     pub(crate) transport: Transport,
     /// For frames that are changed or made up (see `fast_path`).
     pub(crate) memory: List<u8>,
@@ -99,6 +102,7 @@ impl LinkCore {
             interface,
             direct: None,
             epoch: 1,
+            hops: Hops::new(seed),
             transport,
             memory: List::new(),
             hardware: u64::MAX,
@@ -157,7 +161,11 @@ impl LinkCore {
     /// way.
     pub(crate) fn path_of(&self, state: &mut EndpointState, now: u64) -> Option<EthernetHeader> {
         let header = state.path.to_receive(self.epoch, now).filter(|_| self.direct.is_some())?;
-        state.record().filter(|stream| stream.established).map(|_| header)
+        let key = state.record().filter(|stream| stream.established)?.key;
+        // So smoltcp sees a segment of each neighbour often enough.
+        let IpAddress::Ipv4(remote) = key.remote.addr else { return None };
+        let is_due = state.path.hop_to_renew(self.epoch, remote, None, now).is_some();
+        (!is_due).then_some(header)
     }
 
     /// Like [`serve`](Self::serve), with the endpoint's lock held.

@@ -8,6 +8,7 @@ use crate::egress::Egress;
 use crate::endpoint::{Endpoint, EndpointState, LinkKind};
 use crate::error::Error;
 use crate::link_core::{Arrival, LinkCore};
+use crate::path::Path;
 use crate::shared::{IDLE_MICROSECONDS, Shared};
 use crate::stream::{Owner, Snapshot};
 use crate::time_wait::TIME_WAIT_MICROSECONDS;
@@ -54,7 +55,7 @@ impl LinkCore {
         if let Some(Arrival { frame, segment, direct }) = arrival {
             let before = Snapshot::of(socket);
             if direct.is_none() {
-                state.path.note_heard(self.epoch, now);
+                self.note_accepted(state, frame, now);
             }
             let shift = state.shift;
             let replied = self.ingress(shared, &mut state.sockets, frame, direct, shift, now);
@@ -210,6 +211,7 @@ impl LinkCore {
         self.timers.disarm(endpoint, &mut state.armed);
         self.stop_awaiting(endpoint, state);
         state.free_buffers_if_over();
+        state.path = Path::default();
         let Some(stream) = state.record() else { return };
         stream.in_table = false;
         let key = stream.key;

@@ -25,7 +25,6 @@ impl LinkCore {
     /// A neighbour may have become known: every endpoint that waits for one is to try again.
     /// smoltcp suppresses, at little cost, those with a neighbour that is still unknown.
     pub(crate) fn neighbour_appeared(&mut self) {
-        self.begin_epoch();
         self.to_retry = self.awaiting_neighbour.len();
     }
 

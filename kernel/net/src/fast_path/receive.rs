@@ -73,6 +73,11 @@ impl LinkCore {
         };
         if !data.is_empty() {
             if fast.append_received(data).is_err() {
+                // More memory is left to sockets than to queues. A connection of which the program
+                // has read everything shall have some of it.
+                if fast.unread() == 0 {
+                    return false;
+                }
                 // As if it were lost: the peer sends it again.
                 shared.counters.dropped_no_room.add(1);
                 return true;

@@ -188,12 +188,16 @@ impl LinkCore {
             protocol: Protocol::Stream(stream),
             armed,
             blocked,
+            path,
             ..
         } = state
         else {
             return false;
         };
         if stream.doomed {
+            return false;
+        }
+        if path_is_valid && fast.unsent() > 0 && path.gives_way_to_renewal(now) {
             return false;
         }
         self.frames_moved += 1;

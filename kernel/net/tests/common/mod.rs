@@ -201,7 +201,7 @@ pub struct Host {
     /// Frames on the wire from this host.
     pub outgoing: Arc<Mutex<Wire>>,
     /// A frame that this host receives before each other one.
-    pub before_each_frame: Option<Vec<u8>>,
+    pub before_each_frame: Vec<Vec<u8>>,
     flag: Arc<Flag>,
     waker: Waker,
     deadline: Option<u64>,
@@ -210,7 +210,7 @@ pub struct Host {
 impl Host {
     fn new(stack: Arc<Stack>, incoming: Arc<Mutex<Wire>>, outgoing: Arc<Mutex<Wire>>) -> Host {
         let (flag, waker) = Flag::new();
-        let before_each_frame = None;
+        let before_each_frame = Vec::new();
         Host { stack, incoming, outgoing, before_each_frame, flag, waker, deadline: Some(0) }
     }
 
@@ -231,7 +231,7 @@ impl Host {
         }
         let mut batch = self.stack.receive_batch();
         for frame in &frames {
-            if let Some(before) = &self.before_each_frame {
+            for before in &self.before_each_frame {
                 batch.receive(before);
             }
             batch.receive(frame);
@@ -429,6 +429,21 @@ pub fn arp_request(sender: [u8; 6], target: [u8; 4]) -> Vec<u8> {
     frame.extend([10, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
     frame.extend(target);
     frame
+}
+
+/// The same with the addresses `sender` and `target`, as the answer of a request: none follows it.
+pub fn arp_reply(hardware: [u8; 6], sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    let mut frame = arp_request(hardware, target);
+    frame[21] = 2;
+    frame[28..32].copy_from_slice(&sender);
+    frame
+}
+
+/// News for the host `target`: its peer has got another card, and then its own one again. So all
+/// paths to the peer end, and nothing else changes.
+pub fn news(sender: u8, target: u8) -> [Vec<u8>; 2] {
+    [0x77, sender]
+        .map(|card| arp_reply([2, 0, 0, 0, 0, card], [10, 0, 0, sender], [10, 0, 0, target]))
 }
 
 /// Sends as much as the other end has room for, and nothing reads it. Returns whether its buffer is
