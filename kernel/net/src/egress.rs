@@ -14,6 +14,10 @@ const FRAMES_PER_TURN: u32 = 4;
 /// smoltcp's shortest retransmission timer. An assertion fails in tests if it becomes shorter.
 const RETRANSMISSION_MICROSECONDS_MIN: u64 = 1_000_000;
 
+/// Bytes of a question for a closed window. smoltcp does not count it as sent, nor that it
+/// acknowledges.
+const PROBE_BYTES: usize = 1;
+
 /// What [`LinkCore::egress`] did.
 pub(crate) struct Egress {
     /// The time at which smoltcp is to be polled again, in microseconds; at the latest, the one at
@@ -31,7 +35,8 @@ impl LinkCore {
     /// question costs a third of an attempt that sends nothing, and after most received segments
     /// there is nothing to send. Nor is it asked after a segment with all that was in the buffer,
     /// but polled again when the retransmission timer, which is always longer, cannot have expired
-    /// before.
+    /// before. It is asked after a segment with a single byte, which may be a question for a closed
+    /// window: if that acknowledges something, smoltcp sends the acknowledgement once more.
     pub(crate) fn egress(
         &mut self,
         shared: &Shared,
@@ -45,7 +50,7 @@ impl LinkCore {
         let mut wish = if ask_first { self.wish(shared, state, now) } else { Some(now) };
         while turns < FRAMES_PER_TURN && wish.is_some_and(|at| at <= now) {
             report = self.egress_once(shared, state, now);
-            wish = if report.payload > 0 && state.has_in_flight_only(report.payload) {
+            wish = if report.payload > PROBE_BYTES && state.has_in_flight_only(report.payload) {
                 let wish = now + RETRANSMISSION_MICROSECONDS_MIN;
                 debug_assert!(self.wish(shared, state, now).is_none_or(|at| at >= wish));
                 Some(wish)

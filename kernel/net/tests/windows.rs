@@ -218,3 +218,74 @@ proptest! {
         prop_assert!(is_reached);
     }
 }
+
+/// A question for a closed window, with the only byte that there is to send, acknowledges what has
+/// just arrived. smoltcp does not note that, and acknowledges once more; it is polled for that.
+#[test]
+fn a_question_for_a_closed_window_may_acknowledge() {
+    for fast_path in [true, false] {
+        let (mut world, _listener, client, server) = open(fast_path);
+        assert!(fill(&mut world, &client, &server, SECOND));
+        world.run_for(SECOND);
+        assert_eq!(client.try_send(&[1]), Ok(1));
+        for round in 0..400 {
+            let _ = server.try_send(&[2]);
+            world.run_for(9_000 + 37 * round);
+            let _ = client.try_receive(&mut [0; 10]);
+        }
+        assert_eq!(client.unacknowledged_bytes(), 1);
+        assert_eq!(server.try_receive(&mut [0; 4096]), Ok(4096));
+        assert!(world.run_until(5 * SECOND, |_| server.unread_bytes() == 1));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// Writes of a byte and of many, in both directions, and a cable that loses frames.
+    #[test]
+    fn bytes_meet_closed_windows(
+        steps in prop::collection::vec((0..3usize, 1..4096usize, 0..2_000_000u64), 1..80),
+        lost in prop::sample::select(vec![0, 50, 200, 400]),
+        no_delay: bool,
+    ) {
+        let (mut world, _listener, client, server) = open(true);
+        client.set_no_delay(no_delay);
+        server.set_no_delay(no_delay);
+        world.set_faults(Faults { lost_per_thousand: lost, ..Faults::default() });
+        let (mut sent, mut received) = (0, 0);
+        let mut send = |size: usize| {
+            let bytes: Vec<u8> = (sent..sent + size).map(Transfer::byte).collect();
+            sent += client.try_send(&bytes).unwrap_or(0);
+            sent
+        };
+        let mut receive = |size: usize| {
+            let mut buffer = vec![0; size];
+            let read = server.try_receive(&mut buffer).unwrap_or(0);
+            for byte in &buffer[..read] {
+                assert_eq!(*byte, Transfer::byte(received));
+                received += 1;
+            }
+            received
+        };
+        for (kind, size, pause) in steps {
+            match kind {
+                0 => {
+                    send(size);
+                }
+                1 => {
+                    receive(size);
+                }
+                _ => {
+                    send(1);
+                    let _ = server.try_send(&[1]);
+                    send(1);
+                }
+            }
+            world.run_for(pause);
+        }
+        world.set_faults(Faults::default());
+        let goal = send(1);
+        prop_assert!(world.run_until(400 * SECOND, |_| receive(4096) == goal));
+    }
+}
