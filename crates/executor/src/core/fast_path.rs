@@ -8,6 +8,8 @@
 //! anything, with the polled coroutine still the head of its list, or after that coroutine was
 //! requeued or removed, with nothing.
 
+use ::core::ptr;
+
 use super::atomic::Ordering;
 
 use super::executor::{ATTENTION_EXTERNAL, ATTENTION_OTHER_WORKERS, ATTENTION_STOP, Executor};
@@ -83,9 +85,22 @@ impl Executor {
         loop {
             let is_finished = poll_current(state, slot, id);
             if is_finished || !woke_itself(state, id) {
-                let next = if is_finished {
-                    // Here, because what calls nothing saves no registers.
+                // Hooks and futures are called here, because what calls nothing saves no registers.
+                let outcome = if is_finished {
                     drop_future(state, slot);
+                    Outcome::Ended
+                } else {
+                    pending(state, id)
+                };
+                path.left = path.left.wrapping_sub(1);
+                if outcome == Outcome::Yields
+                    || path.left == 0
+                    || self.has_more_after_wait::<ALONE>(worker, state, path.priority)
+                {
+                    path.leave(slot, id, outcome);
+                    return;
+                }
+                let next = if is_finished {
                     self.begin_without::<ALONE, true>(worker, slot, id, path)
                 } else {
                     self.begin_without::<ALONE, false>(worker, slot, id, path)
@@ -153,14 +168,8 @@ impl Executor {
         id: u64,
         path: &mut FastPath<'a>,
     ) -> Option<Begun<'a>> {
-        let state = worker.state();
-        let outcome = if IS_FINISHED { Outcome::Ended } else { pending(state, id) };
-        path.left = path.left.wrapping_sub(1);
-        let is_over = outcome == Outcome::Yields
-            || path.left == 0
-            || self.has_more_after_wait::<ALONE>(worker, state, path.priority);
-        let locked = if is_over { None } else { worker.try_lock() };
-        let Some(locked) = locked else {
+        let outcome = if IS_FINISHED { Outcome::Ended } else { Outcome::Waits };
+        let Some(locked) = worker.try_lock() else {
             path.leave(slot, id, outcome);
             return None;
         };
@@ -172,27 +181,42 @@ impl Executor {
             return None;
         }
         let word = next.state.peek();
-        let next = if locked.is_fast_path_open() && word.is(path.plain) {
-            locked.remove_and_begin(&self.slab, path.list, path.priority, next)
-        } else {
-            locked.end_and_remove(&self.slab, next);
-            None
-        };
-        if IS_FINISHED {
-            locked.free(slot);
-        }
-        let begun = match next {
-            Some(slot) => {
-                drop(locked);
-                Some(Begun { slot, word })
+        let is_next = locked.is_fast_path_open() && word.is(path.plain) && !ptr::eq(next, slot);
+        let begun = if is_next {
+            let next = locked.remove_and_begin(&self.slab, path.list, path.priority, next);
+            if IS_FINISHED {
+                locked.free(slot);
             }
-            None => self.begin_most_urgent::<ALONE>(worker, locked, path),
+            drop(locked);
+            next.map(|slot| Begun { slot, word })
+        } else {
+            self.begin_elsewhere::<ALONE, IS_FINISHED>(worker, locked, slot, next, path)
         };
         if IS_FINISHED {
             // Without the lock, since it may notify.
             self.one_less();
         }
         begun
+    }
+
+    /// Takes the polled coroutine out of its list; `next` is what came after it there, which
+    /// cannot follow. Begins the head of the most urgent of all lists.
+    ///
+    /// Out of line, because it needs more registers than to begin the next of the list.
+    #[inline(never)]
+    fn begin_elsewhere<'a, const ALONE: bool, const IS_FINISHED: bool>(
+        &'a self,
+        worker: &'a Worker,
+        locked: Locked<'_>,
+        slot: &Slot,
+        next: &Slot,
+        path: &mut FastPath<'a>,
+    ) -> Option<Begun<'a>> {
+        locked.end_and_remove(&self.slab, next);
+        if IS_FINISHED {
+            locked.free(slot);
+        }
+        self.begin_most_urgent::<ALONE>(worker, locked, path)
     }
 
     /// Begins the head of the most urgent of all lists; nothing is being polled. `None` if the
@@ -247,7 +271,8 @@ impl Executor {
         others || state.posted.load(Ordering::Relaxed) != 0
     }
 
-    /// As `has_more_to_do`, where a call would save no register.
+    /// As `has_more_to_do`, after a poll that does not yield. The hook is called here: `attend`
+    /// would save registers for it that its caller has saved already.
     #[inline(always)]
     fn has_more_after_wait<const ALONE: bool>(
         &self,
@@ -255,29 +280,31 @@ impl Executor {
         state: &WorkerState,
         priority: Priority,
     ) -> bool {
-        !ALONE && self.attend_here(worker, priority) || state.posted.load(Ordering::Relaxed) != 0
-    }
-
-    /// As `attend_here`. Out of line, because what it needs of registers would be saved in each
-    /// poll of a coroutine that yields.
-    #[inline(never)]
-    fn attend(&self, worker: &Worker, priority: Priority) -> bool {
-        self.attend_here(worker, priority)
+        !ALONE && {
+            self.attend_external(worker);
+            self.must_look_round::<ALONE>(worker, priority)
+        } || state.posted.load(Ordering::Relaxed) != 0
     }
 
     /// Calls the hook `external`; true if a stop is requested, or another worker publishes
     /// something more urgent.
+    ///
+    /// Out of line, because what it needs of registers would be saved in each poll of a coroutine
+    /// that yields.
+    #[inline(never)]
+    fn attend(&self, worker: &Worker, priority: Priority) -> bool {
+        self.attend_external(worker);
+        self.must_look_round::<false>(worker, priority)
+    }
+
+    /// Calls the hook `external`, if there is one.
     #[inline(always)]
-    fn attend_here(&self, worker: &Worker, priority: Priority) -> bool {
-        let attention = self.attention.load(Ordering::Relaxed);
-        if attention & ATTENTION_EXTERNAL != 0
+    fn attend_external(&self, worker: &Worker) {
+        if self.attention.load(Ordering::Relaxed) & ATTENTION_EXTERNAL != 0
             && let Some(hooks) = self.hooks()
             && let Some(external) = hooks.external
         {
             call_external(external, hooks, worker);
         }
-        attention & ATTENTION_STOP != 0
-            || attention & ATTENTION_OTHER_WORKERS != 0
-                && self.others_publish(worker, priority.bit().wrapping_sub(1))
     }
 }
