@@ -146,20 +146,14 @@ impl LinkGuard<'_> {
         self.unlock(steps, false)
     }
 
+    /// Releases the interface after at most `steps` for what has gathered, and again for what
+    /// gathers meanwhile. The first time, it looks for that also outside of the outbox.
+    #[inline(never)]
     fn unlock(&mut self, steps: &mut u32, wake_poller: bool) -> Remainder {
         let link = self.link;
         let mut remainder = Remainder { deadline: None, more: false };
-        let mut again = false;
         while let Some(mut core) = self.core.take() {
-            // Only holders of the lock set the mark, so this sees the last one.
-            let is_marked = link.blocked.load(Ordering::Relaxed);
-            // The usual case: nothing has gathered. What is in the outbox is seen below.
-            remainder.more = if again || is_marked || core.has_pending() {
-                core.serve_pending(&link.shared, &link.outbox, &link.blocked, steps)
-            } else {
-                core.transport_flush();
-                false
-            };
+            remainder.more = core.serve_pending(&link.shared, &link.outbox, &link.blocked, steps);
             remainder.deadline = core.earliest_deadline();
             drop(core);
             // Announced only after the release, because a woken poller may take the lock at once.
@@ -175,15 +169,37 @@ impl LinkGuard<'_> {
             if link.outbox.is_empty() {
                 break;
             }
-            again = true;
             self.core = link.core.try_lock();
         }
         remainder
+    }
+
+    /// Whether something has gathered, as far as that is seen without the outbox's lock.
+    #[inline]
+    fn has_gathered(&self) -> bool {
+        // Only holders of the lock set the mark, so this sees the last one.
+        self.link.blocked.load(Ordering::Relaxed) || self.has_pending()
     }
 }
 
 impl Drop for LinkGuard<'_> {
     fn drop(&mut self) {
+        let link = self.link;
+        // The usual case, in which nothing has gathered, is apart from the rest: it needs few
+        // registers. What is in the outbox is seen after the release.
+        let nothing_has_gathered = self.core.is_some() && !self.has_gathered();
+        if let Some(mut core) = self.core.take_if(|_| nothing_has_gathered) {
+            core.transport_flush();
+            let deadline = core.earliest_deadline();
+            drop(core);
+            if let Some(deadline) = deadline {
+                link.shared.deadline.wake_poller_by(deadline);
+            }
+            if link.outbox.is_empty() {
+                return;
+            }
+            self.core = link.core.try_lock();
+        }
         self.unlock(&mut { STEPS_ON_RELEASE }, true);
     }
 }
