@@ -64,6 +64,7 @@ fn part(execute: impl FnOnce()) {
 
 fn prepare() {
     heap::prepare();
+    timer::configure();
     let real_nanoseconds = rtc::nanoseconds();
     timer::set_real_time(real_nanoseconds);
     random::seed(real_nanoseconds);

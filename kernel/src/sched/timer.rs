@@ -156,18 +156,29 @@ impl Drop for Timer {
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 const MICROSECONDS_PER_SECOND: u64 = 1_000_000;
 
+/// The frequency of the clock in MHz if that is a whole number, otherwise 0, as before
+/// [`configure`]. It saves the look at the machine's facts and a division, or two.
+static TICKS_PER_MICROSECOND: AtomicU64 = AtomicU64::new(0);
+
+/// Reads the frequency of the clock. For the boot hart, before there are services.
+pub fn configure() {
+    let frequency = arch::ticks_per_second();
+    if frequency.is_multiple_of(MICROSECONDS_PER_SECOND) {
+        TICKS_PER_MICROSECOND.store(frequency / MICROSECONDS_PER_SECOND, Relaxed);
+    }
+}
+
 // The clock is read for every packet. Whole seconds and the rest are converted separately, so that
 // 64 bits are enough for a clock of up to 18 GHz: dividing 128 bits is a library routine of more
 // than a hundred instructions.
 
 /// Ticks in `microseconds`, rounded up; saturates.
 pub fn ticks_from_microseconds(microseconds: u64) -> u64 {
-    let frequency = arch::ticks_per_second();
     // The usual case, without a division.
-    if frequency.is_multiple_of(MICROSECONDS_PER_SECOND) {
-        return microseconds.saturating_mul(frequency / MICROSECONDS_PER_SECOND);
+    match TICKS_PER_MICROSECOND.load(Relaxed) {
+        0 => ticks_from_nanoseconds(microseconds.saturating_mul(1000)),
+        factor => microseconds.saturating_mul(factor),
     }
-    ticks_from_nanoseconds(microseconds.saturating_mul(1000))
 }
 
 /// Duration of `ticks` in nanoseconds; saturates after 584 years.
@@ -181,12 +192,11 @@ pub fn nanoseconds_from_ticks(ticks: u64) -> u64 {
 
 /// Duration of `ticks` in microseconds; saturates as [`nanoseconds_from_ticks`] does.
 pub fn microseconds_from_ticks(ticks: u64) -> u64 {
-    let frequency = arch::ticks_per_second();
-    // The usual case, with a third of the instructions: the network asks for each batch of frames.
-    if frequency.is_multiple_of(MICROSECONDS_PER_SECOND) && frequency > 0 {
-        return ticks / (frequency / MICROSECONDS_PER_SECOND);
+    // The usual case: the network asks for each batch of frames.
+    match TICKS_PER_MICROSECOND.load(Relaxed) {
+        0 => nanoseconds_from_ticks(ticks) / 1000,
+        divisor => ticks / divisor,
     }
-    nanoseconds_from_ticks(ticks) / 1000
 }
 
 /// The real time when the monotonic clock was 0. Real time is the sum of this and the monotonic
@@ -218,6 +228,9 @@ pub fn real_time() -> Time {
 }
 
 /// Ticks in `nanoseconds`, rounded up; saturates.
+///
+/// Out of line, because of its many constants.
+#[inline(never)]
 pub fn ticks_from_nanoseconds(nanoseconds: u64) -> u64 {
     let frequency = arch::ticks_per_second();
     let (seconds, rest) =
