@@ -1,7 +1,8 @@
 //! The models of the papers (decision 56), by the number of connections: throughput and latency by
 //! the wall clock, with the client on this host; or, with counted instructions, inside the machine.
 //!
-//! By the wall clock the models take turns in each round, because only ratios of one run count.
+//! By the wall clock the models take turns in each round, because only ratios of one run count, and
+//! each round begins with another model: the first one has the host as it is after a rest.
 //! There are three kinds of points: an open loop, which is how latency should be measured; a closed
 //! loop, which saturates; and the papers' client, which pauses after each answer.
 
@@ -47,7 +48,7 @@ pub fn measure(
     let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS });
     let mut rows = Vec::new();
     for round in 1..=rounds {
-        for model in models(options) {
+        for model in turns(models(options), round) {
             eprintln!("round {round} of {rounds}: {}, {} points", model.name(), points.len());
             let shift = options.papers_machine;
             let vcpus = machine.smp;
@@ -73,6 +74,13 @@ pub fn measure(
 
 fn models(options: &Bench) -> Vec<Model> {
     if options.model.is_empty() { Model::ALL.to_vec() } else { options.model.clone() }
+}
+
+/// The models in their order in this round, of which the first is 1.
+fn turns(mut models: Vec<Model>, round: u32) -> Vec<Model> {
+    let begins_with = (round as usize).saturating_sub(1) % models.len().max(1);
+    models.rotate_left(begins_with);
+    models
 }
 
 /// Those of `all` that are asked for, or all.
@@ -232,6 +240,15 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command};
+
+    #[test]
+    fn each_round_begins_with_another_model() {
+        let order = |round| turns(vec![Model::Kcuc, Model::Ktut, Model::Ktuc], round);
+        assert_eq!(order(1), [Model::Kcuc, Model::Ktut, Model::Ktuc]);
+        assert_eq!(order(2), [Model::Ktut, Model::Ktuc, Model::Kcuc]);
+        assert_eq!(order(4), order(1));
+        assert_eq!(turns(Vec::new(), 2), []);
+    }
 
     /// Number of points of each kind: open, closed, the papers'.
     fn counts(words: &str) -> [usize; 3] {
