@@ -60,7 +60,7 @@ pub(crate) fn ethernet(
     let direct = direct_interface(shared, &mut transport)?;
     let mut core = LinkCore::new(shared, LinkKind::Ethernet, interface, transport);
     core.direct = Some(direct);
-    core.hardware = hardware_word(hardware_address);
+    core.hardware = hardware_word(hardware_address.0);
     core.recent = Recent::try_new()?;
     core.memory.try_resize(MADE_UP_BYTES_MAX + FRAME_BYTES_MAX, 0)?;
     let own_link_local = link_local(hardware_address);

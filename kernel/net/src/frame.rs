@@ -217,8 +217,9 @@ pub(crate) fn plain_segment(
     })
 }
 
-/// A hardware address as [`Plain::new`] compares it.
-pub(crate) fn hardware_word(EthernetAddress([a, b, c, d, e, f]): EthernetAddress) -> u64 {
+/// A hardware address in a word, by which it is compared.
+#[inline(always)]
+pub(crate) fn hardware_word([a, b, c, d, e, f]: [u8; 6]) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
@@ -258,8 +259,7 @@ impl<'a> Plain<'a> {
 
     /// The hardware address of the sender, as [`hardware_word`] has it.
     pub(crate) fn source_hardware(&self) -> u64 {
-        let source = self.head.iter().skip(6).zip(0..6);
-        source.fold(0, |word, (&byte, index)| word | u64::from(byte) << (8 * index))
+        hardware_word(core::array::from_fn(|index| self.head[6 + index]))
     }
 
     /// A frame with an echo reply of the same sender to the same receiver, which was not asked for.
@@ -547,7 +547,7 @@ mod tests {
                 checksum::complete_ipv4_header(header);
             }
             let short = plain_segment(&frame, OURS);
-            let plain = Plain::new(&frame, hardware_word(OURS));
+            let plain = Plain::new(&frame, hardware_word(OURS.0));
             match (&short, &plain) {
                 (Some(segment), Some(plain)) => {
                     prop_assert_eq!(plain.words().key(), segment.key);

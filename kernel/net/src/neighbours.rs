@@ -25,9 +25,7 @@ use core::net::Ipv4Addr;
 
 use cops_fallible::{OutOfMemory, Table};
 use smoltcp::iface::SocketSet;
-use smoltcp::wire::{
-    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, IpAddress,
-};
+use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, IpAddress};
 
 use crate::endpoint::{EndpointState, Protocol};
 use crate::frame::{Plain, hardware_word};
@@ -60,7 +58,7 @@ impl LinkCore {
         let is_accepted =
             self.interface.has_ip_addr(target_protocol_addr) && source_hardware_addr.is_unicast();
         if is_accepted && let Some(hop) = self.hops.table.get(&source_protocol_addr) {
-            hop.announced(hardware_word(source_hardware_addr));
+            hop.announced(hardware_word(source_hardware_addr.0));
         }
     }
 
@@ -106,12 +104,11 @@ impl LinkCore {
     /// A segment in `frame` has passed the checks of the complete way.
     pub(crate) fn note_accepted(&self, state: &mut EndpointState, frame: &[u8], now: u64) {
         state.path.note_heard(self.epoch);
-        let source = frame.get(6..12).and_then(|source| source.try_into().ok());
-        let source = source.map(|source| hardware_word(EthernetAddress(source)));
         if let Protocol::Stream(stream) = &state.protocol
             && let IpAddress::Ipv4(remote) = stream.key.remote.addr
-            && source.is_some()
-            && let Some(hop) = state.path.hop_to_renew(self.epoch, remote, source, now)
+            && let Some(&source) = frame.get(6..).and_then(<[u8]>::first_chunk)
+            && let Some(hop) =
+                state.path.hop_to_renew(self.epoch, remote, Some(hardware_word(source)), now)
         {
             hop.note_heard(now);
         }

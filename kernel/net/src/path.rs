@@ -23,6 +23,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use cops_fallible::{OutOfMemory, try_arc};
 
+use crate::frame::hardware_word;
+
 /// The Ethernet header of a frame.
 pub(crate) type EthernetHeader = [u8; 14];
 
@@ -99,9 +101,8 @@ impl Hop {
 }
 
 /// The hardware address to which a frame with this header goes.
-fn destination(header: &EthernetHeader) -> u64 {
-    let [a, b, c, d, e, f, ..] = *header;
-    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+fn destination(&[a, b, c, d, e, f, ..]: &EthernetHeader) -> u64 {
+    hardware_word([a, b, c, d, e, f])
 }
 
 /// What is known about the path of one connection. Protected by the endpoint's lock.

@@ -47,6 +47,13 @@ struct Inner<C> {
     switchers: [Member<C>; arch::MAX_HARTS],
 }
 
+impl<C: Client> Inner<C> {
+    /// The switching coroutine that holds `cpu`.
+    fn holder(&self, cpu: &C) -> Option<&Member<C>> {
+        self.switchers.iter().find(|member| member.holds(cpu))
+    }
+}
+
 /// The run queue: see the module.
 pub struct RunQueue<C> {
     inner: Mutex<Inner<C>>,
@@ -117,8 +124,7 @@ impl<C: Client> RunQueue<C> {
     /// `cpu` was found paused and has become as urgent as `priority`: raises its switching
     /// coroutine to that.
     pub fn raise_paused(&self, cpu: &Arc<C>, priority: Priority) {
-        let inner = self.lock(Purpose::Pause);
-        if let Some(holder) = inner.switchers.iter().find(|member| member.holds(cpu)) {
+        if let Some(holder) = self.lock(Purpose::Pause).holder(cpu) {
             holder.raise_paused(priority);
         }
     }
@@ -187,8 +193,8 @@ impl<C: Client> RunQueue<C> {
         let mut inner = self.lock(Purpose::Withdraw);
         let mut found = inner.queue.withdraw(cpu);
         if found.is_none() {
-            let members = inner.switchers.iter_mut().zip(&self.need_resched);
-            found = members.into_iter().find_map(|(member, need_resched)| {
+            let mut members = inner.switchers.iter_mut().zip(&self.need_resched);
+            found = members.find_map(|(member, need_resched)| {
                 let found = member.withdraw(cpu)?;
                 need_resched.store(false, Relaxed);
                 Some(found)
@@ -206,7 +212,7 @@ impl<C: Client> RunQueue<C> {
         let mut inner = self.lock(Purpose::Raise);
         if let Some(newcomer) = inner.queue.raise(cpu, priority, timer::slice_ticks()) {
             self.publish_newcomer(inner, newcomer, cpu.account().vruntime().open_slices());
-        } else if let Some(holder) = inner.switchers.iter().find(|member| member.holds(cpu)) {
+        } else if let Some(holder) = inner.holder(cpu) {
             holder.raise_handed_over(priority);
         }
     }
@@ -218,10 +224,8 @@ impl<C: Client> RunQueue<C> {
         let Some(account) = cpus.iter().flatten().next().map(|cpu| cpu.account()) else { return };
         let mut inner = self.lock(Purpose::Raise);
         if account.lines().have_handed_over() {
-            for cpu in cpus.iter().flatten() {
-                if let Some(holder) = inner.switchers.iter().find(|member| member.holds(cpu)) {
-                    holder.raise_handed_over(priority);
-                }
+            for holder in cpus.iter().flatten().filter_map(|cpu| inner.holder(cpu)) {
+                holder.raise_handed_over(priority);
             }
         }
         let raised = inner.queue.raise_all(cpus, priority, timer::slice_ticks());
