@@ -135,6 +135,41 @@ fn the_first_wake_on_ones_own_worker_notifies_no_other_and_the_second_calls_a_pa
     assert_eq!(rig.host.take_events(), [Event::Notify(2)]);
 }
 
+/// With the hook `preempt`, as the kernel, and without, as its programs.
+#[test]
+fn an_executor_that_relies_on_offers_notifies_only_the_worker_that_something_waits_on() {
+    for rig in [rig(55), rig_without_interrupts(56)] {
+        let (executor, host) = (rig.executor, rig.host);
+        executor.rely_on_offers();
+        let sleepers = [0, 0, 0].map(|worker| rig.sleeper(worker, Priority::DEFAULT));
+        let on_parked = rig.sleeper(1, Priority::DEFAULT);
+        let events = rig.events_inside(0, Priority::DEFAULT, async move {
+            assert!(executor.prepare_park(1) && executor.prepare_park(2));
+            assert!(executor.core().any_asleep());
+            for sleeper in sleepers {
+                wake_up(sleeper);
+            }
+            assert_eq!(host.take_events(), [], "the host offers what waits");
+            executor.offer(0);
+        });
+        assert_eq!(events, [Event::Notify(1)]);
+        assert!(executor.core().any_asleep(), "worker 2");
+        // The one that comes does not notify the next one either.
+        executor.finish_park(1);
+        executor.run(1, 1);
+        assert_eq!(host.take_events(), []);
+        executor.offer(NO_WORKER);
+        assert_eq!(host.take_events(), [Event::Notify(2)]);
+        assert!(!executor.core().any_asleep());
+        // What waits on a parked worker notifies it at once.
+        rig.executor.finish_park(2);
+        while rig.executor.run_until_stalled(0) != RunOutcome::Stalled {}
+        assert!(executor.prepare_park(1));
+        wake_up(on_parked);
+        assert_eq!(host.take_events(), [Event::Notify(1)]);
+    }
+}
+
 #[test]
 fn without_interrupts_the_first_wake_in_a_poll_calls_a_parked_worker_that_is_not_quiet() {
     let rig = rig_without_interrupts(37);

@@ -1,32 +1,29 @@
-//! Frames that are looked for instead of interrupting, while all harts are busy (decision 59).
+//! Frames that are looked for instead of interrupting, while their hart is busy (decision 59).
 //!
 //! The receiver of the network card *waits* here while the card does not interrupt. Rules:
 //!
-//! 1. It waits only while no hart sleeps. The receiver publishes that it waits, and then looks
-//!    whether a hart sleeps; a hart that is to sleep publishes that, and then looks whether the
-//!    receiver waits. Each of the two has a fence between its store and its load, so one of them
-//!    sees the other: either the receiver does not wait, or the hart wakes it and does not sleep.
+//! 1. The hart on which the receiver began to wait takes it before it sleeps. So there is always a
+//!    hart that will look: this one enters user mode, or goes to sleep, or its clock interrupts. It
+//!    needs no fence for that, since it sees what it has written itself. If the receiver has begun
+//!    again on another hart since then, it is that one's.
 //! 2. Whichever takes the receiver wakes it: a look, a hart that is to sleep, a clock, or the
 //!    receiver itself. It is taken once.
 //! 3. A look compares the card's count of frames with the one up to which the receiver has received
 //!    them. A look that does not see a receiver that has just begun leaves the frame to the next
-//!    look, and at the latest to the clock of the hart on which it began.
+//!    look, and at the latest to the clock of the hart on which it began. Every hart looks, before
+//!    it enters user mode and before it sleeps.
 
-use crate::atomic::{AtomicU16, AtomicU64, Ordering::*, const_unless_loom, fence};
+use crate::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering::*, const_unless_loom};
 
-/// Of [`Arrivals::sleeps`]: the number of sleeping harts is in the bits below.
-const ONE_SLEEP: u64 = 1 << 16;
-
-/// What waits, and how many harts sleep; see the module.
+/// What waits; see the module.
 #[derive(Debug)]
 pub struct Arrivals {
     /// The receiver that waits; 0 if none does.
     waiter: AtomicU64,
     /// The number of frames that it had received when it began to wait, modulo 2^16.
     received: AtomicU16,
-    /// How often harts have slept, times [`ONE_SLEEP`], plus the number of those that sleep or are
-    /// about to.
-    sleeps: AtomicU64,
+    /// The hart on which it began.
+    hart: AtomicUsize,
 }
 
 impl Default for Arrivals {
@@ -37,38 +34,25 @@ impl Default for Arrivals {
 
 impl Arrivals {
     const_unless_loom! {
-        /// Nothing waits, and no hart sleeps.
+        /// Nothing waits.
         #[must_use]
         pub fn new() -> Self {
             Self {
                 waiter: AtomicU64::new(0),
                 received: AtomicU16::new(0),
-                sleeps: AtomicU64::new(0),
+                hart: AtomicUsize::new(0),
             }
         }
     }
 
-    /// How often harts have slept, for [`Busyness`].
-    pub fn sleeps(&self) -> u64 {
-        self.sleeps.load(Relaxed) / ONE_SLEEP
-    }
-
-    /// The receiver, which has received the first `received` frames, begins to wait. Returns
-    /// whether it does: not while a hart sleeps. `receiver` is not 0.
-    #[must_use]
-    pub fn begin(&self, receiver: u64, received: u16) -> bool {
+    /// The receiver, which has received the first `received` frames, begins to wait, on `hart`.
+    /// `receiver` is not 0.
+    pub fn begin(&self, receiver: u64, received: u16, hart: usize) {
         // A look that sees the one store and not the other wakes in vain, or leaves it to the next
         // look.
+        self.hart.store(hart, Relaxed);
         self.received.store(received, Relaxed);
         self.waiter.store(receiver, Release);
-        // Rule 1, with `begin_sleep`.
-        fence(SeqCst);
-        if self.sleeps.load(Relaxed).is_multiple_of(ONE_SLEEP) {
-            return true;
-        }
-        // If it was taken meanwhile, the receiver is woken, too: once more than needed.
-        self.waiter.store(0, Relaxed);
-        false
     }
 
     /// The receiver runs again, for whatever reason.
@@ -96,39 +80,54 @@ impl Arrivals {
         if arrived == self.received.load(Relaxed) { 0 } else { self.take() }
     }
 
-    /// A hart is to sleep. Returns the receiver if it waits: then the caller wakes it, calls
-    /// [`end_sleep`](Self::end_sleep) and does not sleep.
+    /// `hart` is to sleep. Returns the receiver if it began to wait there, or if a frame has come:
+    /// then the caller wakes it, and does not sleep.
     #[must_use]
-    pub fn begin_sleep(&self) -> u64 {
-        self.sleeps.fetch_add(1, Relaxed);
-        // Rule 1, with `begin`.
-        fence(SeqCst);
-        self.take()
-    }
-
-    /// A hart that was to sleep runs again; `has_slept`: it did sleep.
-    pub fn end_sleep(&self, has_slept: bool) {
-        let counted = if has_slept { ONE_SLEEP } else { 0 };
-        self.sleeps.fetch_add(counted.wrapping_sub(1), Relaxed);
+    pub fn begin_sleep(&self, hart: usize, arrived: u16) -> u64 {
+        if self.hart.load(Relaxed) == hart { self.take() } else { self.look(arrived) }
     }
 }
 
-/// Whether all harts have been busy for some interrupts: only then frames are looked for.
-#[derive(Debug, Default)]
+/// Whether the hart of the receiver has been busy for some interrupts: only then frames are looked
+/// for.
+#[derive(Debug)]
 pub struct Busyness {
+    hart: usize,
     sleeps: u64,
     in_a_row: u32,
+    required: u32,
+}
+
+impl Default for Busyness {
+    fn default() -> Self {
+        Self { hart: usize::MAX, sleeps: 0, in_a_row: 0, required: Self::INTERRUPTS }
+    }
 }
 
 impl Busyness {
     /// After so many interrupts in a row without sleep, frames are looked for.
     pub const INTERRUPTS: u32 = 4;
+    /// After so many if they were found late before.
+    pub const INTERRUPTS_MAX: u32 = 1024;
 
-    /// The card has interrupted, and harts have slept `sleeps` times. Returns whether
-    /// frames are looked for from now on.
-    pub fn interrupt(&mut self, sleeps: u64) -> bool {
-        self.in_a_row = if sleeps == self.sleeps { self.in_a_row.saturating_add(1) } else { 0 };
-        self.sleeps = sleeps;
-        self.in_a_row >= Self::INTERRUPTS
+    /// The card has interrupted `hart`, which has slept `sleeps` times. Returns whether frames are
+    /// looked for from now on.
+    pub fn interrupt(&mut self, hart: usize, sleeps: u64) -> bool {
+        let is_busy = (hart, sleeps) == (self.hart, self.sleeps);
+        self.in_a_row = if is_busy { self.in_a_row.saturating_add(1) } else { 0 };
+        (self.hart, self.sleeps) = (hart, sleeps);
+        self.in_a_row >= self.required
+    }
+
+    /// The receiver has waited. `in_time`: until a hart looked; otherwise until the clock
+    /// interrupted a program that computes for long, and twice as many interrupts are required from
+    /// now on.
+    pub fn waited(&mut self, in_time: bool) {
+        if in_time {
+            self.required = Self::INTERRUPTS;
+        } else {
+            self.in_a_row = 0;
+            self.required = (2 * self.required).min(Self::INTERRUPTS_MAX);
+        }
     }
 }

@@ -54,6 +54,7 @@ pub mod shares;
 pub mod signals;
 pub mod slice;
 pub mod slots;
+pub mod spread;
 pub mod standing;
 pub mod stops;
 pub mod switchers;

@@ -213,7 +213,7 @@ impl Call {
         &self,
         read: &StandingRead,
         cell: CellIndex,
-        announce: impl FnOnce(&Arc<Process>, u32, Priority),
+        announce: impl FnOnce(&Arc<Process>, Priority),
     ) -> (Option<CallResult>, bool) {
         let (moved, is_left) = read.attempt();
         let waits = !is_left && cell.wait_node().stays();
@@ -224,18 +224,20 @@ impl Call {
     /// Delivers what an attempt of a standing read has moved. Returns the result of the call if
     /// that ends: with an error, at the end of the stream, or because the ring has no room.
     ///
-    /// `announce` tells the process of a result that is in its ring, the last of so many, for a
-    /// coroutine of this priority.
+    /// `announce` tells the process of a result that is in its ring, for a coroutine of this
+    /// priority.
     fn deliver_and_stand(
         &self,
         moved: CallResult,
-        announce: impl FnOnce(&Arc<Process>, u32, Priority),
+        announce: impl FnOnce(&Arc<Process>, Priority),
     ) -> Option<CallResult> {
         let Delivery::Ring { coroutine, token } = self.delivery else { return Some(moved) };
         let Some(count) = moved.ok().filter(|count| count & ENDED != 0) else { return Some(moved) };
         let completion = Completion { coroutine, token, result: encode(Ok(count & !ENDED)) };
-        let Some(occupancy) = self.process.put_if_room(completion) else { return Some(moved) };
-        announce(&self.process, occupancy, self.priority);
+        if !self.process.put_if_room(completion) {
+            return Some(moved);
+        }
+        announce(&self.process, self.priority);
         None
     }
 }
@@ -282,8 +284,8 @@ unsafe extern "C" fn poll(data: *mut (), coroutine: u64) -> bool {
 }
 
 /// Tells the process of one result in its ring.
-fn announce_one(process: &Arc<Process>, occupancy: u32, priority: Priority) {
-    process.announce(occupancy, priority, 1);
+fn announce_one(process: &Arc<Process>, priority: Priority) {
+    process.announce(priority);
 }
 
 /// What has become of an attempt.
@@ -307,7 +309,7 @@ pub(super) fn attempt(
     number: u32,
     coroutine: u64,
     may: impl FnOnce(&Call) -> bool,
-    announce: impl FnOnce(&Arc<Process>, u32, Priority),
+    announce: impl FnOnce(&Arc<Process>, Priority),
 ) -> Attempted {
     let begin_ticks = arch::now_ticks();
     let is_it = |cell: &Cell| cell.coroutine.is_some_and(|mine| mine.raw() == coroutine);

@@ -24,14 +24,11 @@ const SHORT_BYTES: usize = 2048;
 struct Unannounced {
     process: Arc<Process>,
     priority: Priority,
-    /// Number of results, and how many the process has not taken.
-    results: usize,
-    occupancy: u32,
 }
 
 impl Unannounced {
     fn announce(self) {
-        self.process.announce(self.occupancy, self.priority, self.results);
+        self.process.announce(self.priority);
     }
 }
 
@@ -42,15 +39,11 @@ impl Unannounced {
 fn attempt_calls(woken: &[Woken]) {
     let mut unannounced: Option<Unannounced> = None;
     for &Woken { cell, coroutine } in woken {
-        let announce = |process: &Arc<Process>, occupancy, priority| match &mut unannounced {
-            Some(last) if Arc::ptr_eq(&last.process, process) && last.priority == priority => {
-                last.results += 1;
-                last.occupancy = occupancy;
-            }
-            other => {
-                let process = process.clone();
-                let new = Unannounced { process, priority, results: 1, occupancy };
-                if let Some(before) = other.replace(new) {
+        let announce = |process: &Arc<Process>, priority| match &unannounced {
+            Some(last) if Arc::ptr_eq(&last.process, process) && last.priority == priority => {}
+            _ => {
+                let new = Unannounced { process: process.clone(), priority };
+                if let Some(before) = unannounced.replace(new) {
                     before.announce();
                 }
             }

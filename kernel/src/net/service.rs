@@ -214,14 +214,17 @@ async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Box<Recei
     loop {
         line.next().await;
         receiver.acknowledge();
-        // If no hart has slept for some interrupts, frames wait for their turn anyway: until a hart
-        // would sleep, they are looked for.
-        let are_looked_for = busyness.interrupt(arrivals::sleeps());
+        // If this hart has not slept for some interrupts, frames wait for their turn anyway: until
+        // it would sleep, they are looked for.
+        let (hart, sleeps) = arrivals::sleeps();
+        let mut are_looked_for = busyness.interrupt(hart, sleeps);
         loop {
             // The wake may also mean that there is room to transmit again.
             stack.transmit_ready();
             let found_some = receive_all(stack, &mut receiver).await;
-            if found_some && are_looked_for && arrivals::next(receiver.received()).await {
+            if found_some && are_looked_for {
+                are_looked_for = arrivals::next(receiver.received()).await;
+                busyness.waited(are_looked_for);
                 continue;
             }
             if !receiver.enable_interrupts() {

@@ -8,13 +8,14 @@ use cops_abi::Priority;
 use cops_abi::interrupt::{cause, status};
 use cops_abi::page::MAX_CPUS;
 use cops_abi::ring::Completion;
+use cops_algorithms::spread::Waiting;
 
 use super::Process;
 use super::cpu::{CpuState, RUN_QUEUE, VirtualCpu};
 use super::cpus::{Cpus, IN_EXECUTOR_MAX};
 use crate::arch::{self, UserContext};
 use crate::counters::COUNTERS;
-use crate::sched::Standing;
+use crate::sched::{self, Standing, spread};
 use crate::trace::{self, Event};
 
 /// Value of `Process::interrupt_priority` when results have waited long enough: a poll of any
@@ -45,17 +46,17 @@ impl Process {
     /// Then ensures that a worker checks the ring as soon as `priority`, that of the waiting
     /// coroutine, requires. Returns whether the cell is free.
     pub fn complete(&self, completion: Completion, priority: Priority, cell: u32) -> bool {
-        let (delivered, occupancy) = self.ring.put(&self.page.ring, completion, cell);
-        self.announce(occupancy, priority, 1);
+        let delivered = self.ring.put(&self.page.ring, completion, cell);
+        self.announce(priority);
         delivered
     }
 
-    /// Puts the result of a call into the ring, if it has room. Returns how many the process has
-    /// not taken; the caller calls [`Self::announce`] next.
+    /// Puts the result of a call into the ring, if it has room. Returns whether it had; then the
+    /// caller calls [`Self::announce`] next.
     ///
     /// The caller may hold the lock of a cell with a call: what the ring's lock is held for are
     /// other cells.
-    pub fn put_if_room(&self, completion: Completion) -> Option<u32> {
+    pub fn put_if_room(&self, completion: Completion) -> bool {
         self.ring.put_if_room(&self.page.ring, completion)
     }
 
@@ -64,28 +65,14 @@ impl Process {
         self.ring.seems_to_have_room(&self.page.ring)
     }
 
-    /// So many `results` for coroutines of this `priority` are in the ring, the last of which found
-    /// `occupancy` there with it.
-    pub fn announce(&self, occupancy: u32, priority: Priority, results: usize) {
+    /// One result or several for coroutines of this `priority` are in the ring since the last call.
+    pub fn announce(&self, priority: Priority) {
         let priority = self.ceiling.cap(priority);
         // After the push: a hart that finds the ring empty and clears these bits checks the ring
         // once more.
         self.woken.fetch_or(priority.bit(), SeqCst);
         let is_published = self.published.levels() & priority.bit() != 0;
-        if self.notify(occupancy as usize, priority, is_published) && results > 1 {
-            self.announce_more(occupancy, priority, results - 1);
-        }
-    }
-
-    /// For the results of a burst after the first one, as long as each unparks a virtual CPU.
-    #[cold]
-    #[inline(never)]
-    fn announce_more(&self, occupancy: u32, priority: Priority, results: usize) {
-        for _ in 0..results {
-            if !self.notify(occupancy as usize, priority, true) {
-                break;
-            }
-        }
+        self.notify(priority, is_published);
     }
 
     /// Levels of the results in the ring, and of those on their way from it to a worker's list.
@@ -105,11 +92,10 @@ impl Process {
         0
     }
 
-    /// Publishes `priority`, unless it `is_published`. Returns whether a virtual CPU was unparked:
-    /// another one may be as useful.
-    fn notify(&self, occupancy: usize, priority: Priority, is_published: bool) -> bool {
+    /// Publishes `priority`, unless it `is_published`.
+    fn notify(&self, priority: Priority, is_published: bool) {
         let mut cpus = self.cpus.lock();
-        let action = self.decide(&mut cpus, occupancy, priority);
+        let action = self.decide(&mut cpus, priority);
         drop(cpus);
         // What is queued publishes all levels anyway.
         if !is_published && !matches!(action, Action::Queue(_)) {
@@ -117,10 +103,7 @@ impl Process {
         }
         match action {
             Action::Nothing => {}
-            Action::Queue(cpu) => {
-                self.queue_unparked(cpu);
-                return true;
-            }
+            Action::Queue(cpu) => self.queue_unparked(cpu),
             Action::Raise => self.requeue_at_least(priority),
             Action::RaisePaused(cpu) => RUN_QUEUE.raise_paused(&cpu, priority),
             Action::Interrupt { hart } => {
@@ -133,10 +116,9 @@ impl Process {
                 arch::send_interrupt_to(hart);
             }
         }
-        false
     }
 
-    fn decide(&self, cpus: &mut Cpus, occupancy: usize, priority: Priority) -> Action {
+    fn decide(&self, cpus: &mut Cpus, priority: Priority) -> Action {
         let pending = &self.page.posted.pending;
         if pending.load(Relaxed) & cause::RESULTS == 0 {
             pending.fetch_or(cause::RESULTS, Relaxed);
@@ -174,10 +156,11 @@ impl Process {
         }
         let more_urgent_than_all = !one_looks
             && in_the_way.is_some_and(|(polled, _)| priority.is_more_urgent_than(polled));
-        if (count == 0 || occupancy > count || more_urgent_than_all)
+        if (count == 0 || more_urgent_than_all)
             && let Some(cpu) = cpus.unpark_one()
         {
-            // It can begin at once.
+            // It can begin at once. Otherwise those that are active take the result in their turn,
+            // or another one is unparked for it when it has waited (`spread`).
             return Action::Queue(cpu);
         }
         let paused = paused.map(Action::RaisePaused);
@@ -201,6 +184,35 @@ impl Process {
             });
         }
         paused.unwrap_or(if queued_less_urgent { Action::Raise } else { Action::Nothing })
+    }
+
+    /// A virtual CPU enters user mode for something of this `priority`, while the levels `waiting`
+    /// wait in the process and `kernel` in the kernel, and a hart sleeps: wakes that if it is time
+    /// (decision 66).
+    #[inline(never)]
+    pub(super) fn spread(&self, priority: Priority, waiting: u64, kernel: u64) {
+        if RUN_QUEUE.levels() != 0 {
+            // It waits here unless a sleeping hart can take it now.
+            sched::offer_all();
+        }
+        // Of the levels of a process only a parked virtual CPU makes something.
+        let waiting = if self.cpu_count() > 1 { waiting } else { 0 };
+        let as_urgent = priority.bit() | (priority.bit() - 1);
+        let waits = match waiting | kernel {
+            0 => Waiting::Nothing,
+            all if all & !as_urgent != 0 => Waiting::LessUrgent,
+            _ => Waiting::Peers,
+        };
+        if !spread::look(waits) {
+            return;
+        }
+        if waiting != 0 {
+            let parked = self.cpus.lock().unpark_one();
+            if let Some(cpu) = parked {
+                self.queue_unparked(cpu);
+            }
+        }
+        sched::offer_all();
     }
 
     /// Queues a virtual CPU that [`Cpus::unpark_one`] has made runnable.

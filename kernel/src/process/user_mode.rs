@@ -23,8 +23,8 @@ use crate::mm::FaultError;
 use crate::portions;
 use crate::sched::hart_time::Running;
 use crate::sched::{
-    Stopped, Switcher, arrivals, doorbell, executor, kernel_waiting, others_are_behind,
-    publish_hart, publish_hart_in_kernel, timer,
+    Stopped, Switcher, any_asleep, arrivals, doorbell, kernel_waiting, others_are_behind,
+    publish_hart, publish_hart_in_kernel, spread, timer,
 };
 use crate::trace::{self, Event};
 use crate::vdso;
@@ -213,6 +213,9 @@ fn run_until_stopped(
             cpu.entered_by.store(cause::CALL as u8, Relaxed);
             true
         } else {
+            if let UserTrap::Interrupt = trap {
+                spread::note_interrupt();
+            }
             if trace::is_on() {
                 trace_trap(cpu, trap, context);
             }
@@ -319,14 +322,15 @@ fn reason_to_stop(
     if RUN_QUEUE.must_stop(me.number, priority, on_hart.slice) && !is_only_at_ticks() {
         return Some(Stopped::Preempted);
     }
-    if let Some(kernel) = Priority::most_urgent_in(kernel_waiting()).filter(|_| !is_only_at_ticks())
-    {
+    let kernel = kernel_waiting();
+    if let Some(kernel) = Priority::most_urgent_in(kernel).filter(|_| !is_only_at_ticks())
         // Equals alternate, and this coroutine has had its turn once it has been in user mode.
-        if kernel.is_more_urgent_than(priority) || kernel == priority && on_hart.gives_turn() {
-            return Some(Stopped::Paused);
-        }
-        // It waits here unless a sleeping hart can take it now.
-        executor().offer(arch::hart_index() as u32);
+        && (kernel.is_more_urgent_than(priority) || kernel == priority && on_hart.gives_turn())
+    {
+        return Some(Stopped::Paused);
+    }
+    if any_asleep() {
+        process.spread(priority, waiting, kernel);
     }
     if *published != Some(priority) {
         if on_hart.is_brief

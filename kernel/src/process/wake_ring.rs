@@ -60,8 +60,8 @@ impl WakeRing {
     }
 
     /// Puts a result into the ring, or keeps it in `cell` if there is no room. Returns whether the
-    /// cell is free, and how many results the process has not taken.
-    pub fn put(&self, indices: &RingIndices, completion: Completion, cell: u32) -> (bool, u32) {
+    /// cell is free.
+    pub fn put(&self, indices: &RingIndices, completion: Completion, cell: u32) -> bool {
         let mut state = self.state.lock();
         // After results that already wait, so that their order is preserved.
         let delivered = state.closed
@@ -72,17 +72,16 @@ impl WakeRing {
             indices.overflowed.store(1, Release);
             COUNTERS.ring_overflows.add(1);
         }
-        (delivered, state.producer.occupancy(indices))
+        delivered
     }
 
-    /// Puts a result into the ring, if it has room and no other result waits. Returns how many the
-    /// process has not taken.
-    pub fn put_if_room(&self, indices: &RingIndices, completion: Completion) -> Option<u32> {
+    /// Puts a result into the ring, if it has room and no other result waits. Returns whether it
+    /// did.
+    pub fn put_if_room(&self, indices: &RingIndices, completion: Completion) -> bool {
         let mut state = self.state.lock();
-        let has_room = !state.closed
+        !state.closed
             && state.overflow.is_empty()
-            && self.push(&mut state, indices, completion).is_ok();
-        has_room.then(|| state.producer.occupancy(indices))
+            && self.push(&mut state, indices, completion).is_ok()
     }
 
     /// Whether the ring has room for another result, as far as can be seen without the lock. The

@@ -1,4 +1,4 @@
-//! Frames that arrive while all harts are busy: looked for instead of interrupting (decision 59).
+//! Frames that arrive while their hart is busy: looked for instead of interrupting (decision 59).
 //!
 //! An interrupt for a frame that has to wait for its turn anyway is work for nothing, and in QEMU
 //! it costs as much as a quarter of a request. So the receiver of the network card, when it has
@@ -6,15 +6,16 @@
 //! card does not interrupt, and each hart that is about to enter user mode looks whether frames
 //! have come. The receiver is woken as well
 //!
-//! - before a hart sleeps;
-//! - by the timer interrupt of its hart, which then comes within [`LATEST_MICROSECONDS`]: by it a
-//!   program that computes for long is interrupted.
+//! - before its hart sleeps, and before another one does if frames have come;
+//! - by the timer interrupt of its hart, which comes after [`LATEST_MICROSECONDS`]: by it a program
+//!   that computes for long is interrupted. Then it goes back to interrupts.
 //!
-//! If it finds no frame then, it goes back to interrupts. The transitions are
+//! If it finds no frame, it goes back to interrupts, too. The transitions are
 //! `cops_algorithms::arrivals`, which the model checker explores.
 #![forbid(unsafe_code)]
 
 use core::future::poll_fn;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::task::Poll;
 
 use cops_algorithms::arrivals::Arrivals;
@@ -34,9 +35,19 @@ static ARRIVALS: Arrivals = Arrivals::new();
 /// The card's count of frames.
 static ARRIVED: Once<Returned> = Once::new();
 
-/// The number of times that a hart has gone to sleep. While it stays the same, all are busy.
-pub fn sleeps() -> u64 {
-    ARRIVALS.sleeps()
+/// When the receiver began to wait.
+static BEGAN_TICKS: AtomicU64 = AtomicU64::new(0);
+
+/// The clock has woken it.
+static IS_LATE: AtomicBool = AtomicBool::new(false);
+
+/// How often each hart has slept. Only that hart writes its own.
+static SLEEPS: [AtomicU64; arch::MAX_HARTS] = [const { AtomicU64::new(0) }; arch::MAX_HARTS];
+
+/// This hart, and the number of times that it has slept. While they stay the same, it is busy.
+pub fn sleeps() -> (usize, u64) {
+    let hart = arch::hart_index();
+    (hart, SLEEPS[hart].load(Relaxed))
 }
 
 /// From now on arrivals are those of this card.
@@ -45,34 +56,44 @@ pub fn install(arrived: Returned) {
 }
 
 /// Waits until a frame may have come after the first `received`. The card does not interrupt
-/// meanwhile. Returns false at once if a hart sleeps: the card is to interrupt.
+/// meanwhile. Returns whether that was in time: not if it was the clock that ended the wait.
 pub async fn next(received: u16) -> bool {
     let mut is_first = true;
     poll_fn(|_| {
         if is_first && let Some(me) = cops_executor::current() {
             is_first = false;
-            if !ARRIVALS.begin(me.raw(), received) {
-                return Poll::Ready(false);
-            }
-            timer::interrupt_by(latest_look(arch::now_ticks()));
+            let now_ticks = arch::now_ticks();
+            BEGAN_TICKS.store(now_ticks, Relaxed);
+            IS_LATE.store(false, Relaxed);
+            ARRIVALS.begin(me.raw(), received, arch::hart_index());
+            timer::interrupt_by(latest_look(now_ticks));
             return Poll::Pending;
         }
         // Whatever the reason of this wake: the receiver looks.
         ARRIVALS.end();
-        Poll::Ready(true)
+        Poll::Ready(!IS_LATE.load(Relaxed))
     })
     .await
 }
 
-/// When the receiver that begins to wait at `now_ticks` looks by itself.
-fn latest_look(now_ticks: u64) -> u64 {
-    now_ticks.saturating_add(timer::ticks_from_microseconds(LATEST_MICROSECONDS))
+/// When the clock wakes the receiver that began to wait at `began_ticks`.
+fn latest_look(began_ticks: u64) -> u64 {
+    began_ticks.saturating_add(timer::ticks_from_microseconds(LATEST_MICROSECONDS))
 }
 
-/// The timer interrupt: wakes the receiver if it waits here. Returns when it is to be woken again,
-/// or `u64::MAX`: it will most likely wait again, and the clock is armed once for both.
+/// The timer interrupt: wakes the receiver if it has waited here for too long. Returns when it is
+/// to be woken by the next one; `u64::MAX`: not at all.
 pub fn on_timer(now_ticks: u64) -> u64 {
-    if wake_receiver() { latest_look(now_ticks) } else { u64::MAX }
+    if !are_awaited() {
+        return u64::MAX;
+    }
+    let latest_ticks = latest_look(BEGAN_TICKS.load(Relaxed));
+    if now_ticks < latest_ticks {
+        return latest_ticks;
+    }
+    IS_LATE.store(true, Relaxed);
+    wake_receiver();
+    u64::MAX
 }
 
 /// Whether the receiver waits here.
@@ -105,13 +126,14 @@ pub fn look() {
     }
 }
 
-/// A hart goes to sleep: returns whether it may. If not, the receiver was woken. Either way the
-/// hart calls [`end_sleep`] afterwards.
+/// This hart is to sleep: returns whether it may. If not, the receiver was woken.
 pub fn begin_sleep() -> bool {
-    !wake(ARRIVALS.begin_sleep())
+    let Some(arrived) = ARRIVED.get() else { return true };
+    !are_awaited() || !wake(ARRIVALS.begin_sleep(arch::hart_index(), arrived.count()))
 }
 
-/// A hart that was to sleep runs again; `has_slept`: it did sleep.
-pub fn end_sleep(has_slept: bool) {
-    ARRIVALS.end_sleep(has_slept);
+/// This hart has slept.
+pub fn note_sleep() {
+    let sleeps = &SLEEPS[arch::hart_index()];
+    sleeps.store(sleeps.load(Relaxed).wrapping_add(1), Relaxed);
 }

@@ -7,11 +7,16 @@
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use cops_abi::inspect::portion;
+use cops_algorithms::spread::Waiting;
+use cops_executor::core::NO_WORKER;
 use cops_executor::image;
 use cops_executor::{CoroutineId, Executor, Hooks, RunOutcome, WorkerState};
 
-use super::{arrivals, doorbell, hart_time};
+use super::system_page::system_page;
+use super::{arrivals, doorbell, hart_time, spread};
 use crate::counters::INSTRUCTIONS_ASLEEP;
 use crate::trace::{self, Event};
 use crate::{arch, mm, portions, vdso};
@@ -57,6 +62,7 @@ pub fn prepare() {
     // just above.
     let started = unsafe { EXECUTOR.start(&hooks) };
     assert!(started.is_ok(), "the executor cannot start: {started:?}");
+    EXECUTOR.rely_on_offers();
     for (hart, state) in workers().iter().enumerate() {
         let added = EXECUTOR.add_worker(hart as u32, state);
         assert!(added.is_ok(), "no worker for hart {hart}: {added:?}");
@@ -70,9 +76,11 @@ pub fn run_hart() -> ! {
         portions::point(portion::EXECUTOR, || 0);
         if EXECUTOR.run(worker, POLLS_BETWEEN_LOOKS) == RunOutcome::BudgetUsed {
             doorbell::settle_late();
+            offer_late();
             continue;
         }
         doorbell::settle();
+        spread::forget();
         // With interrupts off: otherwise a handler could wake a coroutine after `prepare_park` has
         // checked, and the hart would sleep all the same. Parking is refused if anything is ready.
         // A wake from another hart arrives as an interrupt, which ends the sleep even while it is
@@ -90,7 +98,9 @@ pub fn run_hart() -> ! {
             }
             !parked
         });
-        arrivals::end_sleep(parked);
+        if parked {
+            arrivals::note_sleep();
+        }
         hart_time::end_sleep();
         // An emulator that counts instructions may advance the counter while a hart sleeps.
         INSTRUCTIONS_ASLEEP.add(arch::instructions_retired().saturating_sub(before));
@@ -99,6 +109,26 @@ pub fn run_hart() -> ! {
             EXECUTOR.finish_park(worker);
         }
     }
+}
+
+/// This hart has run coroutines of the kernel for some portions: offers what waits to a sleeping
+/// hart if it is time. A virtual CPU in the run queue may wait for more than some portions.
+fn offer_late() {
+    let waits = || system_page().waiting.load(Relaxed) != 0 || spread::look(Waiting::LessUrgent);
+    if any_asleep() && waits() {
+        offer_all();
+    }
+}
+
+/// Whether a hart sleeps, and was not woken since.
+#[inline]
+pub fn any_asleep() -> bool {
+    EXECUTOR.core().any_asleep()
+}
+
+/// Offers what waits for any hart to a sleeping one.
+pub fn offer_all() {
+    EXECUTOR.offer(NO_WORKER);
 }
 
 /// Wakes a coroutine by its number, in any context. No effect for 0 and for coroutines that have

@@ -8,6 +8,7 @@
 //! - `timer` and `wait` are what coroutines wait on; `interrupt` is the effect of interrupts.
 //! - `doorbell` decides when the network card is notified of frames; `arrivals` looks for frames
 //!   while all harts are busy.
+//! - `spread` decides when a sleeping hart is woken for what waits on another one.
 //! - `burst` lets a service that wakes calls attempt them.
 //! - `watch` tells others of the events of a wait queue; `leftovers` frees what is large.
 //! - `hart_time` records how the harts spend their time.
@@ -26,6 +27,7 @@ mod peers;
 mod run_queue;
 mod service;
 mod share;
+pub mod spread;
 mod switching;
 mod system_page;
 pub mod timer;
@@ -36,7 +38,9 @@ pub mod watch;
 pub use account::Account;
 pub use burst::{Woken, burst};
 pub use entity::{Client, Entity, Standing};
-pub use executor::{current_number, executor, prepare, run_hart, wake_by_number, workers};
+pub use executor::{
+    any_asleep, current_number, executor, offer_all, prepare, run_hart, wake_by_number, workers,
+};
 pub use peers::others_are_behind;
 pub use run_queue::{RunQueue, SHARE_MAX, name_of_hold};
 pub use service::{Service, set_priority, spawn_service, spawn_switching};

@@ -81,6 +81,9 @@ pub(crate) fn start_executor() {
     if let Err(error) = unsafe { EXECUTOR.start(&hooks) } {
         fatal(format_args!("the executor does not start: {error:?}"));
     }
+    // A notification is a system call. The kernel sees in the process page what waits, and when
+    // another virtual CPU should come for it.
+    EXECUTOR.rely_on_offers();
     show_executor();
 }
 
@@ -107,10 +110,6 @@ pub(crate) fn become_worker(index: usize) {
     if let Err(error) = EXECUTOR.add_worker(index as u32, state) {
         fatal(format_args!("virtual CPU {index} cannot become a worker: {error:?}"));
     }
-    // The first coroutine that becomes ready during a poll does not unpark another virtual CPU.
-    // Unparking would cost a system call, and this worker mostly begins the coroutine before the
-    // other one would. If a poll takes long, its coroutines are offered to another virtual CPU.
-    EXECUTOR.set_quiet(index as u32, true);
     // SAFETY: this is the only call on this virtual CPU, and the thread pointer was set above.
     unsafe { interrupt::enable(index) };
 }

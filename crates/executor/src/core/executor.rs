@@ -65,6 +65,8 @@ pub struct Executor {
     number: AtomicU32,
     /// There is a hook `preempt`.
     pub(super) preempts: AtomicBool,
+    /// See `rely_on_offers`.
+    pub(super) relies_on_offers: AtomicBool,
     /// 0: no hooks yet; 1: being set; 2: set.
     initialised: AtomicU32,
     /// All worker numbers are below this.
@@ -113,6 +115,7 @@ impl Executor {
             line: [0; 8],
             live: AtomicU64::new(0),
             preempts: AtomicBool::new(false),
+            relies_on_offers: AtomicBool::new(false),
             number: AtomicU32::new(0),
             initialised: AtomicU32::new(0),
             worker_limit: AtomicU32::new(0),

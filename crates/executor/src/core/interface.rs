@@ -14,7 +14,7 @@ use super::executor::Executor;
 /// use cops_executor::core::{Executor, INTERFACE_VERSION};
 /// assert_eq!(INTERFACE_VERSION as u32 as usize, size_of::<Executor>());
 /// ```
-pub const INTERFACE_VERSION: u64 = 5 << 32 | size_of::<Executor>() as u64;
+pub const INTERFACE_VERSION: u64 = 6 << 32 | size_of::<Executor>() as u64;
 
 /// It worked.
 ///
@@ -90,6 +90,7 @@ macro_rules! for_each_core_function {
             cops_finish_park = finish_park(worker: u32) -> bool;
             cops_set_quiet = set_quiet(worker: u32, quiet: bool) -> ();
             cops_offer = offer(worker: u32) -> ();
+            cops_rely_on_offers = rely_on_offers() -> ();
             cops_most_urgent = most_urgent(worker: u32) -> u32;
             cops_live_count = live_count() -> u64;
             cops_inspect = inspect(index: u32, out: &mut $crate::core::RawInspection) -> u32;

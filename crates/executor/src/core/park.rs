@@ -40,6 +40,12 @@
 //! other in turn would notify a parked worker again and again, which finds nothing, since the other
 //! one begins as soon as the poll ends. Such a worker is to be made quiet by its host:
 //! [`Executor::set_quiet`].
+//!
+//! In an executor that [relies on offers](Executor::rely_on_offers) only the first line holds. Its
+//! host decides when a parked worker comes for what is left on others, and calls `offer` then: it
+//! knows how long work has waited, and what it costs to wake a hart. Nothing is lost by that: a
+//! worker does not park before it has looked at all others, so work waits only behind workers that
+//! are awake, and there the host looks.
 
 use super::atomic::Ordering;
 
@@ -206,13 +212,15 @@ impl Executor {
                 return self.tell_others(target, priority, here, busy, result);
             }
         } else if parked != 0 {
-            // Those that `unpark_for` would notify.
-            let quiet = if busy || here != target.number() {
+            // Those that `unpark_for` would not notify.
+            let left = if self.relies_on_offers.load(Ordering::Relaxed) {
+                !bit_of(target.number())
+            } else if busy || here != target.number() {
                 0
             } else {
                 self.quiet.load(Ordering::Relaxed) & !bit_of(target.number())
             };
-            if parked & !quiet != 0 {
+            if parked & !left != 0 {
                 return self.tell_others(target, priority, here, busy, result);
             }
         }
@@ -239,7 +247,9 @@ impl Executor {
         if parked != 0 && self.unpark_for(target, parked, here, busy) {
             return result;
         }
-        if self.preempts.load(Ordering::Relaxed) {
+        // Nothing to interrupt: this worker looks up by itself, and no other one is awake.
+        let is_alone = here == target.number() && self.awake_others(here) == 0;
+        if !is_alone && self.preempts.load(Ordering::Relaxed) {
             self.preempt_for(target, priority, here);
         }
         result
@@ -251,6 +261,9 @@ impl Executor {
         if parked & bit_of(target.number()) != 0 {
             self.unpark(target.number());
             return true;
+        }
+        if self.relies_on_offers.load(Ordering::Relaxed) {
+            return false;
         }
         let mut idle = parked;
         if !busy && here == target.number() {
@@ -280,9 +293,53 @@ impl Executor {
     #[inline(always)]
     pub(super) fn offer_rest(&self) {
         let parked = self.parked.load(Ordering::SeqCst);
-        if parked != 0 {
+        if parked != 0 && !self.relies_on_offers.load(Ordering::Relaxed) {
             self.offer_to(parked);
         }
+    }
+
+    /// From now on no wake notifies a parked worker of what waits elsewhere than on that worker,
+    /// nor does a worker that has begun something: the host calls [`offer`](Self::offer) when a
+    /// parked worker is to come for what waits. For a host that knows better when that pays; it
+    /// looks before it enters anything long, and after some time within it.
+    ///
+    /// Before the first worker parks.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority, core::NO_WORKER};
+    /// # static EXECUTOR: Executor = Executor::new();
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let core = EXECUTOR.core();
+    /// core.rely_on_offers();
+    /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// // Before something long:
+    /// if core.any_asleep() {
+    ///     core.offer(NO_WORKER);
+    /// }
+    /// # core.run(0, u64::MAX);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn rely_on_offers(&self) {
+        self.relies_on_offers.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a worker is parked, and was not notified since.
+    ///
+    /// In any context. A hint: it may change at any time.
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new();
+    /// # EXECUTOR.start_on_host(1)?;
+    /// let core = EXECUTOR.core();
+    /// assert!(!core.any_asleep());
+    /// assert!(core.prepare_park(0) && core.any_asleep());
+    /// core.finish_park(0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline(always)]
+    pub fn any_asleep(&self) -> bool {
+        self.parked.load(Ordering::Relaxed) & !self.notified.load(Ordering::Relaxed) != 0
     }
 
     #[cold]

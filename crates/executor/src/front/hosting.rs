@@ -115,6 +115,24 @@ impl Executor {
         calls::offer(&self.core, worker);
     }
 
+    /// From now on no wake notifies a parked worker of what waits elsewhere than on that worker:
+    /// the host calls [`offer`](Self::offer) when one is to come for what waits. For a host that
+    /// knows better when that pays; it looks before anything long, and after some time within it.
+    ///
+    /// Before the first worker parks.
+    ///
+    /// ```
+    /// # use cops_executor::Executor;
+    /// # static EXECUTOR: Executor = Executor::new();
+    /// # EXECUTOR.start_on_host(1)?;
+    /// EXECUTOR.rely_on_offers();
+    /// EXECUTOR.offer(cops_executor::core::NO_WORKER);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn rely_on_offers(&self) {
+        calls::rely_on_offers(&self.core);
+    }
+
     /// The most urgent level at which anything waits for any worker; `None` if nothing does. What
     /// is being polled does not count. For a long poll to decide whether to end.
     ///

@@ -1,5 +1,5 @@
-//! `cops_algorithms::arrivals`: no hart sleeps while the receiver waits, and no frame lies there
-//! that neither interrupts nor is looked for.
+//! `cops_algorithms::arrivals`: the hart of a receiver that waits does not sleep, and no frame lies
+//! there that neither interrupts nor is looked for.
 
 use cops_algorithms::arrivals::Arrivals;
 use loom::sync::Arc;
@@ -7,6 +7,9 @@ use loom::sync::atomic::{AtomicU16, AtomicU64, Ordering::*};
 use loom::thread;
 
 const RECEIVER: u64 = 7;
+/// The harts: where the receiver begins to wait, and another one.
+const HART: usize = 0;
+const OTHER: usize = 1;
 
 /// The card's count of frames, and how often the receiver was woken.
 struct Card {
@@ -30,12 +33,13 @@ impl Card {
     }
 
     /// Returns whether the hart sleeps.
-    fn go_to_sleep(&self) -> bool {
-        let is_woken = self.wake(self.arrivals.begin_sleep());
-        if is_woken {
-            self.arrivals.end_sleep(false);
-        }
-        !is_woken
+    fn go_to_sleep(&self, hart: usize) -> bool {
+        !self.wake(self.arrivals.begin_sleep(hart, self.arrived.load(Relaxed)))
+    }
+
+    /// The other hart goes to sleep.
+    fn leave(&self) -> bool {
+        self.go_to_sleep(OTHER)
     }
 
     fn enter_user_mode(&self) -> bool {
@@ -71,34 +75,47 @@ fn explore<A: 'static, B: 'static>(
 }
 
 fn waits(card: &Card) {
-    assert!(card.arrivals.begin(RECEIVER, 0));
+    card.arrivals.begin(RECEIVER, 0, HART);
 }
 
-/// Rule 1.
+/// Rule 1: whatever another hart that goes to sleep has seen, the frame is looked for by the hart
+/// of the receiver, which does not sleep.
 #[test]
 fn begin_against_sleep() {
     explore(
         |_| {},
-        |card| card.arrivals.begin(RECEIVER, 0),
-        Card::go_to_sleep,
-        |card, begins, sleeps| {
-            assert!(!(begins && sleeps) || !card.arrivals.is_awaited(), "a hart sleeps meanwhile");
-            assert!(sleeps || card.wakes() == 1, "it stays awake for a receiver that is not woken");
-            assert!(begins || !card.arrivals.is_awaited(), "it is looked for and not there");
+        |card| {
+            waits(card);
+            card.go_to_sleep(HART)
+        },
+        |card| {
+            card.arrived.store(1, Relaxed);
+            card.leave()
+        },
+        |card, sleeps, other_sleeps| {
+            assert!(!card.arrivals.is_awaited(), "its hart sleeps meanwhile");
+            assert_eq!(card.wakes(), 1);
+            assert!(sleeps != other_sleeps, "one of them stays awake for the receiver");
         },
     );
 }
 
-/// A hart wakes up while the receiver begins to wait. Either is right; nothing is left behind.
+/// The receiver begins again on another hart while its first one goes to sleep.
 #[test]
-fn begin_against_end_of_sleep() {
+fn begin_elsewhere_against_sleep() {
     explore(
-        |card| assert!(card.go_to_sleep()),
-        |card| card.arrivals.begin(RECEIVER, 0),
-        |card| card.arrivals.end_sleep(true),
-        |card, begins, ()| {
-            assert_eq!(card.arrivals.is_awaited(), begins);
-            assert!(card.go_to_sleep() != begins, "a receiver that waits is woken");
+        |card| {
+            waits(card);
+            card.arrivals.end();
+        },
+        |card| {
+            card.arrivals.begin(RECEIVER, 0, OTHER);
+            card.go_to_sleep(OTHER)
+        },
+        |card| card.go_to_sleep(HART),
+        |card, sleeps, first_sleeps| {
+            assert!(!card.arrivals.is_awaited());
+            assert!(sleeps != first_sleeps && card.wakes() == 1);
         },
     );
 }
@@ -109,13 +126,12 @@ fn begin_against_end_of_sleep() {
 fn begin_against_look() {
     explore(
         |_| {},
-        |card| card.arrivals.begin(RECEIVER, 0),
+        waits,
         |card| {
             card.arrived.store(1, Relaxed);
             card.enter_user_mode()
         },
-        |card, begins, is_woken| {
-            assert!(begins);
+        |card, (), is_woken| {
             assert!(is_woken != card.enter_user_mode(), "the frame is seen once");
             assert_eq!(card.wakes(), 1);
         },
@@ -133,11 +149,10 @@ fn begin_again_against_look() {
         },
         |card| {
             card.arrivals.end();
-            card.arrivals.begin(RECEIVER, 1)
+            card.arrivals.begin(RECEIVER, 1, HART);
         },
         Card::enter_user_mode,
-        |card, begins, is_woken| {
-            assert!(begins);
+        |card, (), is_woken| {
             card.arrived.store(2, SeqCst);
             assert!(is_woken && !card.arrivals.is_awaited() || card.enter_user_mode());
         },
@@ -146,12 +161,7 @@ fn begin_again_against_look() {
 
 #[test]
 fn begin_against_clock() {
-    explore(
-        |_| {},
-        |card| card.arrivals.begin(RECEIVER, 0),
-        Card::clock,
-        |card, begins, is_woken| assert!(begins && (is_woken != card.clock())),
-    );
+    explore(|_| {}, waits, Card::clock, |card, (), is_woken| assert!(is_woken != card.clock()));
 }
 
 #[test]
@@ -172,7 +182,7 @@ fn end_against_sleep() {
     explore(
         waits,
         |card| card.arrivals.end(),
-        Card::go_to_sleep,
+        |card| card.go_to_sleep(HART),
         |card, (), _| assert!(!card.arrivals.is_awaited()),
     );
 }
@@ -197,7 +207,8 @@ fn look_against_look() {
 
 #[test]
 fn look_against_sleep() {
-    taken_once(Card::enter_user_mode, Card::go_to_sleep);
+    taken_once(Card::enter_user_mode, |card| card.go_to_sleep(HART));
+    taken_once(Card::enter_user_mode, Card::leave);
 }
 
 #[test]
@@ -207,14 +218,20 @@ fn look_against_clock() {
 
 #[test]
 fn sleep_against_clock() {
-    taken_once(Card::go_to_sleep, Card::clock);
+    taken_once(|card| card.go_to_sleep(HART), Card::clock);
+    taken_once(Card::leave, Card::clock);
 }
 
-/// Both harts would sleep: one of them stays awake for the receiver.
+/// Both harts would sleep: one of them stays awake for the receiver, its own one if no frame comes.
 #[test]
 fn sleep_against_sleep() {
-    explore(waits, Card::go_to_sleep, Card::go_to_sleep, |card, one, other| {
-        assert!(one != other);
-        assert_eq!(card.wakes(), 1);
-    });
+    explore(
+        waits,
+        |card| card.go_to_sleep(HART),
+        Card::leave,
+        |card, sleeps, other_sleeps| {
+            assert!(!sleeps && other_sleeps);
+            assert_eq!(card.wakes(), 1);
+        },
+    );
 }

@@ -423,8 +423,8 @@ fn rest<C: Client>(inner: &mut Inner<C>, number: usize) -> bool {
 fn wake_switcher<C>(inner: Held<'_, Inner<C>>, id: Option<CoroutineId>) {
     drop(inner);
     if let Some(id) = id {
+        // If this hart continues with its current work, it looks whether a sleeping one takes over
+        // what waits here.
         cops_executor::wake_up(id);
-        // If this hart continues with its current work, a sleeping one takes over what waits here.
-        super::executor().offer(arch::hart_index() as u32);
     }
 }
