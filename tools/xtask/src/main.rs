@@ -17,6 +17,7 @@ mod cli;
 mod commands;
 mod control;
 mod debian;
+mod distribution;
 mod error;
 mod figures;
 mod interrupt;

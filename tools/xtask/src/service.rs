@@ -217,19 +217,44 @@ pub fn with_configuration(
     document
 }
 
-/// Writes a document as readable JSON.
+/// Writes a document as readable JSON, with each row on a line of its own.
 pub fn write_document(document: &Map<String, Value>, file: &Path) -> Outcome<()> {
-    let text =
-        serde_json::to_string_pretty(document).because(|| "cannot write JSON".into())? + "\n";
+    let text = text_of(document).because(|| "cannot write JSON".into())?;
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder).because(|| format!("cannot make {}", folder.display()))?;
     }
     std::fs::write(file, &text).because(|| format!("cannot write {}", file.display()))
 }
 
+fn text_of(document: &Map<String, Value>) -> serde_json::Result<String> {
+    let mut members = Vec::new();
+    for (name, value) in document {
+        let text = match value {
+            Value::Array(rows) if !rows.is_empty() => {
+                let rows: Result<Vec<_>, _> = rows.iter().map(serde_json::to_string).collect();
+                format!("[\n    {}\n  ]", rows?.join(",\n    "))
+            }
+            _ => serde_json::to_string_pretty(value)?.replace('\n', "\n  "),
+        };
+        members.push(format!("  {}: {text}", serde_json::to_string(name)?));
+    }
+    Ok(format!("{{\n{}\n}}\n", members.join(",\n")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_row_of_a_document_is_a_line() {
+        let document = json!({
+            "bench": "b", "config": {"a \"\n": [1]}, "none": [], "rows": [{"x": 1.5}, {"x": [2]}],
+        });
+        let text = text_of(document.as_object().expect("an object")).expect("it can be written");
+        assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), document);
+        assert!(text.contains("\n    {\"x\":1.5},\n    {\"x\":[2]}\n"), "{text}");
+        assert!(text.contains("\n  \"config\": {\n    "), "{text}");
+    }
 
     fn line(pace: Pace) -> String {
         Load { connections: 2, matrix: 15, pace, seconds: 5, warm_up_seconds: 1, drain_seconds: 3 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use crate::distribution;
 use crate::error::{Because, Failure, Outcome};
 use crate::figures::Data;
 use crate::repository::read;
@@ -48,11 +49,9 @@ impl Row {
         }
     }
 
-    /// A list of pairs of numbers; empty if it is missing.
-    pub fn pairs(&self, path: &str) -> Vec<(f64, f64)> {
-        let pairs = self.get(path).and_then(Value::as_array).into_iter().flatten();
-        let pair = |pair: &Value| Some((pair.get(0)?.as_f64()?, pair.get(1)?.as_f64()?));
-        pairs.filter_map(pair).collect()
+    /// The points of a distribution; see [`distribution::points`].
+    pub fn points(&self, path: &str) -> Vec<(f64, f64)> {
+        self.get(path).map(distribution::points).unwrap_or_default()
     }
 
     /// The extremes of a number in several runs. Their names have dots.

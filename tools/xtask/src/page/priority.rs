@@ -185,21 +185,17 @@ fn numbers_of_cpus(rows: &[&Row]) -> Vec<String> {
 /// What part of the answers of each class had at most a latency; `None` without distributions.
 fn distribution(title: &str, rows: &[&Row]) -> Option<Plot> {
     let series = rows.iter().enumerate().filter_map(|(index, row)| {
-        let buckets = row.pairs("distribution_us");
-        let all: f64 = buckets.iter().map(|(_, count)| count).sum();
-        if all <= 0.0 {
-            return None;
-        }
-        let mut sum = 0.0;
-        let mut points: Vec<(f64, f64)> = Vec::new();
-        for (latency, count) in buckets {
-            sum += count;
-            // A point for each two hundredth, so that the page stays small.
-            let is_new = points.last().is_none_or(|(_, part)| sum / all - part >= 0.005);
-            if is_new || sum >= all {
-                points.push((latency / 1e3, sum / all));
+        let points = row.points("distribution_us");
+        let (&last, _) = points.split_last()?;
+        // A point for each two hundredth, so that the page stays small.
+        let mut kept: Vec<(f64, f64)> = Vec::new();
+        for &point in &points {
+            let is_new = kept.last().is_none_or(|(_, part)| point.1 - part >= 0.005);
+            if is_new || point == last {
+                kept.push(point);
             }
         }
+        let points = kept.into_iter().map(|(latency, part)| (latency / 1e3, part)).collect();
         let name = format!("class {}", row.shown("class"));
         Some(Series { name, colour: index % 8, is_dashed: false, points })
     });

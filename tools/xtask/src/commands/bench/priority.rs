@@ -27,6 +27,7 @@ use super::models::line;
 use super::table::Table;
 use crate::cli::{Bench, Model};
 use crate::commands::Prepared;
+use crate::distribution;
 use crate::error::Outcome;
 use crate::service::{Client, Pace};
 use crate::terminal::Progress;
@@ -122,6 +123,9 @@ fn add(rows: &mut Vec<Row>, measured: Vec<Row>, load: &str) {
     for mut row in measured {
         println!("{load:<9} {}", line(&row));
         row.insert("load".into(), load.into());
+        if let Some(all) = row.get_mut("distribution_us") {
+            *all = distribution::at_parts(&distribution::pairs(all));
+        }
         rows.push(row);
     }
 }
@@ -196,16 +200,8 @@ fn count(
 
 /// The medians of runs with different periods: one row for each class, and one for all.
 fn combined(runs: &[Row]) -> Vec<Row> {
-    // A run of its own would be a point of its own: the period names it.
-    let of_one_point = runs.iter().cloned().map(|mut row| {
-        let period_ms = row.insert("period_ms".into(), Value::Null);
-        row.insert("median_period_ms".into(), period_ms.unwrap_or(Value::Null));
-        row
-    });
-    let mut medians = rounds::medians(&of_one_point.collect::<Vec<_>>());
+    let mut medians = rounds::medians_over(runs, &["period_ms"]);
     for row in &mut medians {
-        let period_ms = row.remove("median_period_ms");
-        row.insert("period_ms".into(), period_ms.unwrap_or(Value::Null));
         let of_class = runs.iter().filter(|run| run.get("class") == row.get("class"));
         let distributions = of_class.filter_map(|run| run.get("distribution_us"));
         if row.contains_key("distribution_us") {
@@ -307,6 +303,9 @@ mod tests {
         assert_eq!(rows[1]["spread"]["latency_us.p99"], json!([130.0, 150.0]));
         assert_eq!(rows[1]["distribution_us"], json!([[110.0, 18], [130.0, 4], [150.0, 2]]));
         assert!(!rows[0].contains_key("distribution_us"));
-        assert!(rows.iter().all(|row| !row.contains_key("median_period_ms")));
+        let mut shortened = Vec::new();
+        add(&mut shortened, rows, "overload");
+        assert_eq!(shortened[1]["distribution_us"][7], json!(110));
+        assert_eq!(shortened[1]["distribution_us"][13], json!(150));
     }
 }

@@ -25,23 +25,29 @@ const SPREAD: [&str; 4] = ["throughput_rps", "latency_us.mean", "latency_us.p50"
 /// One row for each point, in the order of their first runs: each number is the median of those of
 /// the runs. What is no number is that of the first run.
 pub fn medians(rows: &[Row]) -> Vec<Row> {
+    medians_over(rows, &[])
+}
+
+/// As [`medians`], of points that these names do not tell apart: they are numbers like others.
+pub fn medians_over(rows: &[Row], numbers: &[&str]) -> Vec<Row> {
+    let names: Vec<&str> = NAMES.into_iter().filter(|name| !numbers.contains(name)).collect();
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     let is_same =
-        |left: &Row, right: &Row| NAMES.iter().all(|name| left.get(*name) == right.get(*name));
+        |left: &Row, right: &Row| names.iter().all(|name| left.get(*name) == right.get(*name));
     for row in rows {
         match groups.iter_mut().find(|group| is_same(group[0], row)) {
             Some(group) => group.push(row),
             None => groups.push(vec![row]),
         }
     }
-    groups.iter().map(|group| median(group)).collect()
+    groups.iter().map(|group| median(group, &names)).collect()
 }
 
-fn median(runs: &[&Row]) -> Row {
+fn median(runs: &[&Row], names: &[&str]) -> Row {
     let mut row = Row::new();
     for (name, first) in runs[0] {
         let values: Vec<&Value> = runs.iter().filter_map(|run| run.get(name)).collect();
-        let is_name = NAMES.contains(&name.as_str());
+        let is_name = names.contains(&name.as_str());
         row.insert(name.clone(), if is_name { first.clone() } else { median_of(&values) });
     }
     row.insert("runs".into(), runs.len().into());
