@@ -3,38 +3,47 @@
 //! smoltcp acknowledges data after 10 ms, or at once if there is more than a segment of it. So a
 //! request of two segments was answered with two frames: an acknowledgement, and then the answer,
 //! which acknowledges as well. Here the acknowledgement of a connection that *answers* waits for
-//! the answer, for at most twice the time that the last answer took, and for 10 to 100 ms. A
-//! connection answers if it last sent data within 100 ms after data arrived; it does not any more
-//! when an acknowledgement has waited in vain. (Linux calls this the ping-pong mode.) So a server
-//! with a thousand connections, of which each waits for its turn, does not send an acknowledgement
-//! and an answer for each request.
+//! the answer, for at most twice the time that the last answer took, and for 10 to 180 ms. A
+//! connection answers if it last sent data within 180 ms after data arrived; it does not any more
+//! when a frame without data has acknowledged what waited. (Linux calls this the ping-pong mode.)
+//! So a server with a thousand connections, of which each waits for its turn, does not send an
+//! acknowledgement and an answer for each request.
 //!
-//! The longest delay is half of what senders wait at least before they send data again, so an
-//! acknowledgement that waits causes no retransmission, also if it is late. RFC 6298 asks for a
-//! second; Linux waits for 200 ms and FreeBSD for 230 ms, each in addition to the round-trip time
-//! that was measured. RFC 9293 (3.8.6.3) permits a delay of less than 500 ms. A delay of 40 ms, as
-//! Linux has it, was shorter than the answers of a thousand busy connections take, and cost each of
-//! them a second frame: where a server had most to do, it did most in vain.
+//! The longest delay is shorter than what senders wait at least before they send data again, so an
+//! acknowledgement that waits causes no retransmission. RFC 6298 asks for a second; Linux waits for
+//! 200 ms and FreeBSD for 230 ms, each in addition to the round-trip time that was measured.
+//! RFC 9293 (3.8.6.3) permits a delay of less than 500 ms. A delay of 40 ms, as Linux has it, was
+//! shorter than the answers of a thousand busy connections take, and cost each of them a second
+//! frame: where a server had most to do, it did most in vain.
 //!
-//! An acknowledgement waits only while the peer may send half of a receive buffer more before it
-//! gets one, so the window does not hold the peer up: otherwise smoltcp decides. So a one-way
-//! stream, with segments of the usual size, is acknowledged at every second segment, as without
-//! this. The caller excludes everything but plain data in order: gaps, duplicates, FIN and window
-//! probes are answered at once.
+//! smoltcp's own connections: an acknowledgement waits only while the peer may send half of a
+//! receive buffer more before it gets one, so the window does not hold the peer up: otherwise
+//! smoltcp decides. So a one-way stream, with segments of the usual size, is acknowledged at every
+//! second segment, as without this. The caller excludes everything but plain data in order: gaps,
+//! duplicates, FIN and window probes are answered at once.
 //!
-//! On the fast path, the acknowledgement of a segment that has nearly used up the window waits as
-//! long as one may, too: it would not let the peer send anything. When the program reads, the
-//! window is announced (see `window`), and that acknowledges as well. A second segment is
-//! acknowledged at once nevertheless: with more than one in flight, Linux sends the last one again
-//! after twice the round-trip time (RFC 8985, 7.2), and not only after 200 ms.
+//! On the fast path, an acknowledgement waits for the answer also if the window is nearly used up:
+//! in an overload that is so with each request, and the acknowledgement would not let the peer send
+//! anything. RFC 9293 recommends one for at least every second whole segment. So
+//!
+//! - data of two whole segments is acknowledged at once if the peer can send another segment, and
+//!   the connection does not answer any more;
+//! - otherwise it waits until the program reads. The window is announced then (see `window`), which
+//!   acknowledges. If that frame contains no answer, the connection does not answer any more, so
+//!   the next segments of a one-way stream are acknowledged by smoltcp's rules.
+//!
+//! A peer that repeats what was received, or asks for the window, gets an acknowledgement at once.
+//! With more than one segment in flight, Linux sends the last one again after twice the round-trip
+//! time (RFC 8985, 7.2), and not only after 200 ms. So the second segment is acknowledged at once
+//! if the connection does not answer; the first one, if it nearly uses up the window, after 180 ms.
 
 use crate::timers::earlier;
 use crate::window::Room;
 
 /// smoltcp's delay of an acknowledgement, the shortest one here.
 const DELAY_MICROSECONDS: u64 = 10_000;
-/// The longest delay: half of the shortest retransmission timeout that is in use.
-pub(crate) const DELAY_MICROSECONDS_MAX: u64 = 100_000;
+/// The longest delay: less than the shortest retransmission timeout that is in use.
+pub(crate) const DELAY_MICROSECONDS_MAX: u64 = 180_000;
 
 /// With more frames in sequence that have no data, a connection does not converse.
 const EMPTY_FRAMES_MAX: u8 = 2;
@@ -42,7 +51,7 @@ const EMPTY_FRAMES_MAX: u8 = 2;
 /// What is known about the data of one peer. Protected by the endpoint's lock.
 #[derive(Debug)]
 pub(crate) struct Acknowledgements {
-    /// When data last arrived.
+    /// When data arrived for the first time since the last frame with data.
     received_at: Option<u64>,
     /// Bytes that arrived since the last frame was sent, and since when the first of them waits.
     waiting: usize,
@@ -105,38 +114,39 @@ impl Acknowledgements {
     /// `length` bytes have arrived.
     #[inline(always)]
     fn count(&mut self, length: usize, now: u64) {
-        self.received_at = Some(now);
+        self.received_at.get_or_insert(now);
         if self.waiting == 0 {
             self.waiting_since = now;
         }
         self.waiting += length;
     }
 
-    /// A segment with `length` bytes has arrived on the fast path: as [`received`](Self::received),
-    /// and then as smoltcp decides. Returns whether the acknowledgement waits for the answer;
-    /// otherwise the caller looks whether it is [`due`](Self::due), or the window to be announced.
-    /// `largest`: the bytes of a whole segment.
+    /// A segment with `length` bytes has arrived on the fast path. Returns whether its
+    /// acknowledgement waits for the answer, because the connection answers; otherwise smoltcp's
+    /// rules hold, and the caller looks whether it is [`due`](Self::due), or the window to be
+    /// announced. `half`: of the receive buffer; `largest`: the bytes of a whole segment.
     #[inline(always)]
     pub(crate) fn arrived(
         &mut self,
         length: usize,
-        may_wait: bool,
-        (room, largest): (usize, usize),
+        (half, largest): (usize, usize),
         now: u64,
     ) -> bool {
         self.count(length, now);
-        let waits = self.answers
-            && may_wait
-            && self.waiting + room <= self.window
-            && now < *self.due.get_or_insert(now + self.delay);
         if self.waiting > self.window {
             // More than it knows that it may send: it asks for the window with a byte of data.
             self.due = None;
             self.answer_question(now);
             return false;
         }
+        let smallest = largest.min(half);
+        if self.waiting >= 2 * largest && self.window_left() >= smallest {
+            // So much is no request, and the peer can send more.
+            self.answers = false;
+        }
+        let waits = self.answers && now < *self.due.get_or_insert(now + self.delay);
         if !waits {
-            let holds_up = self.window_left() < largest.min(room);
+            let holds_up = self.window_left() < smallest;
             self.decide(self.waiting == length, holds_up, largest, now);
         }
         waits
@@ -144,8 +154,14 @@ impl Acknowledgements {
 
     /// On the fast path: the peer asks for the window, so the answer leaves at once.
     pub(crate) fn answer_question(&mut self, now: u64) {
-        self.delayed = Some(now);
+        self.answer_repetition(now);
         self.asked = true;
+    }
+
+    /// On the fast path: the peer has repeated what was received, so an acknowledgement leaves at
+    /// once. It does not mean that the connection does not answer.
+    pub(crate) fn answer_repetition(&mut self, now: u64) {
+        self.delayed = Some(now);
     }
 
     /// The acknowledgement does not wait for an answer. That of the `first` segment waits for the
@@ -190,11 +206,11 @@ impl Acknowledgements {
         room.has_grown(self.window_left(), step)
     }
 
-    /// On the fast path: whether the connection is to be served because the program has read. While
-    /// an acknowledgement waits for the answer, the peer may send half of the buffer more.
+    /// On the fast path: whether the connection is to be served because the program has read. Also
+    /// if an acknowledgement waits for the answer: the peer may have used up the window.
     #[inline(always)]
     pub(crate) fn has_news(&self, room: Room) -> bool {
-        self.announces(room) && !self.is_deferred()
+        self.announces(room)
     }
 
     /// The same off the fast path, over Ethernet. smoltcp decides.
@@ -238,9 +254,9 @@ impl Acknowledgements {
     /// flight.
     pub(crate) fn sent(&mut self, with_data: bool, window: usize, now: u64) {
         self.window = window;
-        self.delayed = None;
+        let is_asked_for = self.delayed.take().is_some();
         self.asked = false;
-        let in_vain = self.due.take().is_some_and(|due| due <= now);
+        let in_vain = self.due.take().is_some_and(|due| due <= now || !is_asked_for);
         self.waiting = 0;
         self.empty_frames = if with_data { 0 } else { self.empty_frames.saturating_add(1) };
         if with_data {
@@ -281,13 +297,13 @@ mod tests {
         assert_eq!(state.received(1, true, 2048, 5_000), Some(15_000), "it still answers");
         state.sent(false, 4096, 15_000);
         assert_eq!(state.received(1, true, 2048, 16_000), None, "it waited in vain");
-        state.sent(true, 4096, 120_000);
-        assert_eq!(state.received(1, true, 2048, 121_000), None, "no answer, but a message");
-        state.sent(true, 4096, 122_000);
-        assert_eq!(state.received(1, true, 2048, 123_000), Some(133_000), "it answers again");
-        state.sent(true, 3000, 124_000);
-        assert_eq!(state.received(900, true, 2048, 125_000), Some(135_000), "the window is open");
-        assert_eq!(state.received(100, true, 2048, 125_000), None, "the window is nearly used up");
+        state.sent(true, 4096, 184_000);
+        assert_eq!(state.received(1, true, 2048, 185_000), None, "no answer, but a message");
+        state.sent(true, 4096, 186_000);
+        assert_eq!(state.received(1, true, 2048, 187_000), Some(197_000), "it answers again");
+        state.sent(true, 3000, 188_000);
+        assert_eq!(state.received(900, true, 2048, 189_000), Some(199_000), "the window is open");
+        assert_eq!(state.received(100, true, 2048, 189_000), None, "the window is nearly used up");
     }
 
     #[test]
@@ -298,7 +314,7 @@ mod tests {
             (9_000, 18_000),
             (16_000, 32_000),
             (45_000, 90_000),
-            (60_000, 100_000),
+            (95_000, 180_000),
         ] {
             state.received(1, true, 0, 100_000);
             state.sent(true, 4096, 100_000 + took);
@@ -306,8 +322,49 @@ mod tests {
             state.sent(true, 4096, 200_000);
         }
         state.received(1, true, 0, 300_000);
-        state.sent(true, 4096, 400_000);
+        state.sent(true, 4096, 480_000);
         assert_eq!(state.received(1, true, 0, 500_000), None, "that was too long");
+    }
+
+    /// Requests that come before the last one is answered: what counts is how long the first of
+    /// them has waited. Otherwise each of these acknowledgements would wait in vain.
+    #[test]
+    fn the_time_of_an_answer_is_that_of_the_first_request_that_waits_for_it() {
+        let mut state = Acknowledgements::default();
+        state.sent(false, 4096, 0);
+        for arrival in [1_000, 31_000, 60_000] {
+            state.arrived(24, BYTES, arrival);
+        }
+        state.sent(true, 4096, 61_000);
+        assert!(state.arrived(24, BYTES, 70_000));
+        assert_eq!(state.due(), Some(70_000 + 120_000));
+    }
+
+    /// Data of two whole segments is no request. It is acknowledged at once if the peer can send
+    /// more; otherwise when the program has read, and then the connection does not answer any more.
+    #[test]
+    fn two_whole_segments_are_acknowledged_soon() {
+        for window in [4096, 65_535] {
+            let mut state = Acknowledgements::default();
+            state.arrived(24, BYTES, 0);
+            state.sent(true, window, 10);
+            assert!(state.arrived(1460, BYTES, 20));
+            assert!(state.arrived(1459, BYTES, 30), "a byte less");
+            let waits = state.arrived(1, BYTES, 40);
+            assert_eq!(waits, window == 4096);
+            assert_eq!(state.due(), Some(if waits { 10_020 } else { 40 }));
+            state.sent(false, window, 50);
+            assert!(!state.arrived(1460, BYTES, 60), "it was no request");
+            assert_eq!(state.due(), Some(10_060));
+            state.arrived(1, BYTES, 70);
+            assert_eq!(state.due(), Some(70), "as by smoltcp");
+            state.sent(true, window, 80);
+            assert!(state.arrived(1460, BYTES, 90), "it answers again");
+            state.answer_repetition(95);
+            assert_eq!(state.due(), Some(95));
+            state.sent(false, window, 95);
+            assert!(state.arrived(1460, BYTES, 100), "the peer asked for that acknowledgement");
+        }
     }
 
     /// What must be left of the window, and a whole segment.
@@ -317,7 +374,7 @@ mod tests {
     fn on_the_fast_path_it_waits_for_the_answer_or_as_by_smoltcp() {
         let mut state = Acknowledgements::default();
         let arrived = |state: &mut Acknowledgements, length, now| {
-            let waits = state.arrived(length, true, BYTES, now);
+            let waits = state.arrived(length, BYTES, now);
             assert_eq!(waits, state.is_deferred());
             (waits, state.due())
         };
@@ -329,30 +386,32 @@ mod tests {
         assert_eq!(state.due(), None);
         assert_eq!(arrived(&mut state, 1000, 2_000), (true, Some(12_000)), "it answers");
         assert_eq!(arrived(&mut state, 1000, 2_100), (true, Some(12_000)));
-        assert_eq!(arrived(&mut state, 100, 2_200), (false, Some(2_200)), "the window is used up");
-        assert_eq!((state.waiting(2_200), state.window_left()), ((2100, 2_000), 1996));
-        state.sent(true, 1000, 3_000);
-        // Its acknowledgement would not let the peer send anything.
-        assert_eq!(arrived(&mut state, 700, 30_000), (false, Some(130_000)), "a small window");
-        assert_eq!(state.waiting(30_000), (700, 30_000));
-        assert_eq!(arrived(&mut state, 10, 31_000), (false, Some(41_000)), "two segments");
-        assert_eq!(arrived(&mut state, 290, 32_000), (false, Some(41_000)));
-        assert_eq!(arrived(&mut state, 1, 33_000), (false, Some(33_000)), "a question");
+        let used_up = arrived(&mut state, 2096, 2_200);
+        assert_eq!(used_up, (true, Some(12_000)), "also if the window is used up");
+        assert_eq!((state.waiting(2_200), state.window_left()), ((4096, 2_000), 0));
+        assert_eq!(arrived(&mut state, 1, 2_300), (false, Some(2_300)), "a question");
+        state.sent(true, 1000, 182_000);
+        // It does not answer any more. Its acknowledgement would not let the peer send anything.
+        assert_eq!(arrived(&mut state, 700, 200_000), (false, Some(380_000)), "a small window");
+        assert_eq!(state.waiting(200_000), (700, 200_000));
+        assert_eq!(arrived(&mut state, 10, 201_000), (false, Some(211_000)), "two segments");
+        assert_eq!(arrived(&mut state, 290, 202_000), (false, Some(211_000)));
+        assert_eq!(arrived(&mut state, 1, 203_000), (false, Some(203_000)), "a question");
         let room = Room { free: 7, capacity: 4096, largest: 1460 };
         assert_eq!(state.announced(room), 7, "the whole truth");
-        state.sent(false, 7, 33_000);
+        state.sent(false, 7, 203_000);
         assert_eq!(state.announced(Room { free: 9, ..room }), 7, "no small step");
         // A connection that converses announces half of the buffer; another one, a segment.
         for (empty_frames, step) in [(0, 2048), (2, 2048), (3, 1460)] {
-            state.sent(true, 0, 33_000);
-            (0..empty_frames).for_each(|_| state.sent(false, 0, 33_000));
+            state.sent(true, 0, 203_000);
+            (0..empty_frames).for_each(|_| state.sent(false, 0, 203_000));
             let news = [step - 1, step].map(|free| state.has_news(Room { free, ..room }));
             assert_eq!(news, [false, true], "{empty_frames} frames without data");
         }
-        state.sent(true, 4096, 50_000);
-        assert!(!state.arrived(700, false, BYTES, 50_000), "data is in flight");
-        assert_eq!((state.due(), state.is_deferred()), (Some(60_000), false));
-        assert_eq!(state.received(50, false, 2048, 50_000), None);
+        state.sent(true, 4096, 204_000);
+        assert!(state.arrived(700, BYTES, 204_000), "it answers again");
+        assert_eq!((state.due(), state.is_deferred()), (Some(214_000), true));
+        assert_eq!(state.received(50, false, 2048, 204_000), None);
         assert_eq!(state.due(), None, "smoltcp decides");
     }
 }

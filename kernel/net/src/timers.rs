@@ -3,8 +3,8 @@
 //! Most deadlines are never reached: an acknowledgement goes out with an answer, and a
 //! retransmission is not needed. So what matters is the cost of a deadline that changes.
 //!
-//! - A deadline within the next 100 ms, which is as long as an acknowledgement waits, goes into the
-//!   *wheel*: 64 slots of 2 ms, each a list without order. It costs a few instructions, whatever
+//! - A deadline within the next 180 ms, which is as long as an acknowledgement waits, goes into the
+//!   *wheel*: 128 slots of 2 ms, each a list without order. It costs a few instructions, whatever
 //!   the number of entries. It is rounded up to the end of its slot, so an acknowledgement leaves
 //!   up to 2 ms late.
 //! - A later one goes into an ordered map.

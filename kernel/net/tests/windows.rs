@@ -100,7 +100,10 @@ fn an_overloaded_connection_needs_few_frames_for_a_request() {
         );
         // Both ends' data is four segments. An acknowledgement of each pair of them is two more;
         // and one announcement of the window is enough for two requests.
-        assert!(sent <= 3.75 && sent + 0.25 < by_smoltcp, "{sent} frames sent, {round} us");
+        // An acknowledgement waits for an answer that comes within 180 ms. What is left is one
+        // announcement for two requests.
+        let most = if round < 180_000 { 2.5 } else { 3.75 };
+        assert!(sent <= most && sent + 0.25 < by_smoltcp, "{sent} frames sent, {round} us");
         assert!(received <= 3.25, "{received} frames received, {round} us");
     }
 }

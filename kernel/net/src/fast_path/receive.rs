@@ -23,6 +23,15 @@ impl FastPath {
             && segment.acknowledgement() == self.unacknowledged
     }
 
+    /// Whether `segment` has nothing but data that was received before: its acknowledgement was
+    /// lost, or has waited for so long that the peer repeats the last segment (RFC 8985, 7).
+    #[cold]
+    fn is_repeated(&self, segment: &Plain<'_>) -> bool {
+        let behind = self.next_expected.wrapping_sub(segment.sequence()) as usize;
+        let length = segment.data().len();
+        length > 0 && (length..=self.receive_capacity).contains(&behind)
+    }
+
     /// Whether `segment` is the expected one: the next data, or an acknowledgement of what is in
     /// flight, and nothing else has to be done about it.
     fn expects(&self, segment: &Plain<'_>) -> bool {
@@ -60,13 +69,18 @@ impl LinkCore {
         }
         let largest = stream.tracking.segment_bytes_max();
         let acknowledgement = segment.acknowledgement();
-        let acknowledged = acknowledgement.wrapping_sub(fast.unacknowledged) as usize;
-        let mut waits = true;
+        let mut acknowledged = acknowledgement.wrapping_sub(fast.unacknowledged) as usize;
+        let (mut waits, mut window) = (true, segment.window());
         let data = if fast.expects(segment) {
             segment.data()
         } else if fast.is_probe(segment, stream.acknowledgements.window_left(), largest) {
             stream.acknowledgements.answer_question(now);
             waits = false;
+            &[]
+        } else if fast.is_repeated(segment) {
+            // It is acknowledged, and nothing else in it counts (RFC 9293, 3.10.7.4).
+            stream.acknowledgements.answer_repetition(now);
+            (waits, acknowledged, window) = (false, 0, fast.peer_window);
             &[]
         } else {
             return false;
@@ -84,8 +98,7 @@ impl LinkCore {
             }
             fast.next_expected = fast.next_expected.wrapping_add(data.len() as u32);
             let bytes = (fast.receive_capacity / 2, largest);
-            let may_wait = acknowledged == fast.outgoing.len();
-            waits = stream.acknowledgements.arrived(data.len(), may_wait, bytes, now);
+            waits = stream.acknowledgements.arrived(data.len(), bytes, now);
             stream.receivers.wake_all();
         }
         if acknowledged > 0 {
@@ -94,7 +107,7 @@ impl LinkCore {
             fast.sent_at = now;
             stream.senders.wake_all();
         }
-        fast.peer_window = segment.window();
+        fast.peer_window = window;
         fast.segments = fast.segments.saturating_add(1);
         stream.note_heard(now);
         self.frames_moved += 1;
