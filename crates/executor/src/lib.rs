@@ -116,7 +116,8 @@
 //! - **Idle workers.** A parked worker is woken for what becomes ready, at once or, if it was woken
 //!   in vain just before, within a millisecond; also while the worker that made it ready is in a
 //!   long poll. Once awake it takes the most urgent of what waits anywhere. (On a host; other
-//!   hosts: [`Executor::set_quiet`] and [`Hooks::preempt`]. `tests/idle.rs`, `tests/loom_idle.rs`.)
+//!   hosts: [`Executor::set_quiet`], [`Executor::rely_on_offers`] and [`Hooks::preempt`].
+//!   `tests/idle.rs`, `tests/loom_idle.rs`.)
 //! - **Cost.** All of it O(1) in the number of coroutines; O(workers) at a scheduling point. 40
 //!   bytes a coroutine beside its future.
 //! - **Memory.** A slot (those 40 bytes) that a coroutine has left is used again by the next one on

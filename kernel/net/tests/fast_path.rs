@@ -543,6 +543,17 @@ fn without_memory_for_buffers_segments_are_lost_calls_fail_and_closing_resets() 
 /// memory again.
 #[test]
 fn a_burst_that_is_refused_arrives_when_there_is_memory() {
+    refuse_a_burst(&[]);
+}
+
+/// The same if the program has not read everything: then the connection stays on the fast path.
+#[test]
+fn a_burst_that_is_refused_behind_unread_data_arrives_when_there_is_memory() {
+    refuse_a_burst(&message(2, 2048));
+}
+
+/// `unread`: what has arrived before and is not read.
+fn refuse_a_burst(unread: &[u8]) {
     let a = static_configuration(&[ADDRESS_A], 11);
     let mut b = static_configuration(&[ADDRESS_B], 22);
     b.maximum_connection_bytes = room_for_less_than_full(FULL + 1);
@@ -555,6 +566,10 @@ fn a_burst_that_is_refused_arrives_when_there_is_memory() {
     }
     let (client, server) = pairs.pop().unwrap();
     client.set_no_delay(true);
+    if !unread.is_empty() {
+        assert_eq!(client.try_send(unread), Ok(unread.len()));
+        world.run_for(SECOND);
+    }
     let full = fill_all(&mut world, &pairs);
     let before = world.b.stack.statistics();
     // Five segments, which arrive together.
@@ -565,12 +580,12 @@ fn a_burst_that_is_refused_arrives_when_there_is_memory() {
     }
     world.run_for(SECOND);
     let after = world.b.stack.statistics();
-    assert_eq!(server.unread_bytes(), 0);
+    assert_eq!(server.unread_bytes(), unread.len());
     assert_eq!(client.unacknowledged_bytes(), burst.len(), "something was acknowledged");
     let refused = after.dropped_no_room - before.dropped_no_room;
     assert!(refused >= 5, "{refused} segments were refused");
-    for (_, unread) in &pairs[..full] {
-        assert_eq!(unread.try_receive(&mut [0; 4096]), Ok(4096));
+    for (_, other) in &pairs[..full] {
+        assert_eq!(other.try_receive(&mut [0; 4096]), Ok(4096));
     }
     let mut received = Vec::new();
     let mut buffer = [0; 700];
@@ -578,9 +593,9 @@ fn a_burst_that_is_refused_arrives_when_there_is_memory() {
         while let Ok(count @ 1..) = server.try_receive(&mut buffer) {
             received.extend_from_slice(&buffer[..count]);
         }
-        received.len() >= burst.len()
+        received.len() >= unread.len() + burst.len()
     }));
-    assert_eq!(received, burst);
+    assert_eq!(received, [unread, &burst].concat());
     // It is as it was: requests of this connection take the fast path again.
     for round in 0..10 {
         exchange(&mut world, (&client, &server), round, (10, 20), 100);
