@@ -66,6 +66,12 @@ impl Arrivals {
         self.waiter.load(Relaxed) != 0
     }
 
+    /// Whether the receiver waits, and began to on `hart`.
+    #[inline]
+    pub fn waits_on(&self, hart: usize) -> bool {
+        self.is_awaited() && self.hart.load(Relaxed) == hart
+    }
+
     /// Takes the receiver, which the caller wakes; 0 if it does not wait.
     #[must_use]
     pub fn take(&self) -> u64 {

@@ -119,7 +119,7 @@ impl Machine {
                 self.clocks[hart] = u64::MAX;
                 self.asleep[hart] = false;
                 self.settle();
-                if !self.arrivals.is_awaited() {
+                if !self.arrivals.waits_on(hart) {
                     continue;
                 }
                 let latest_ticks = self.began + BOUNDS.latest_ticks;

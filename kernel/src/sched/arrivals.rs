@@ -81,10 +81,10 @@ fn latest_look(began_ticks: u64) -> u64 {
     began_ticks.saturating_add(timer::ticks_from_microseconds(LATEST_MICROSECONDS))
 }
 
-/// The timer interrupt: wakes the receiver if it has waited here for too long. Returns when it is
-/// to be woken by the next one; `u64::MAX`: not at all.
+/// The timer interrupt: wakes the receiver if it has waited for too long on this hart. Returns when
+/// it is to be woken by the next one; `u64::MAX`: not at all.
 pub fn on_timer(now_ticks: u64) -> u64 {
-    if !are_awaited() {
+    if !ARRIVALS.waits_on(arch::hart_index()) {
         return u64::MAX;
     }
     let latest_ticks = latest_look(BEGAN_TICKS.load(Relaxed));
