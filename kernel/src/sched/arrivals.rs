@@ -128,8 +128,16 @@ pub fn look() {
 
 /// This hart is to sleep: returns whether it may. If not, the receiver was woken.
 pub fn begin_sleep() -> bool {
-    let Some(arrived) = ARRIVED.get() else { return true };
-    !are_awaited() || !wake(ARRIVALS.begin_sleep(arch::hart_index(), arrived.count()))
+    !are_awaited() || !take_before_sleep()
+}
+
+/// Wakes the receiver, which waits, if it is this hart's or a frame has come. Returns whether it
+/// did.
+#[cold]
+#[inline(never)]
+fn take_before_sleep() -> bool {
+    let arrived = ARRIVED.get().map_or(0, |arrived| arrived.count());
+    wake(ARRIVALS.begin_sleep(arch::hart_index(), arrived))
 }
 
 /// This hart has slept.

@@ -80,11 +80,20 @@ fn with_patience(change: impl FnOnce(&mut Patience)) {
 }
 
 /// User mode was interrupted on this hart.
+#[inline]
 pub fn note_interrupt() {
+    if arch::hart_count() == 1 {
+        return;
+    }
     OWED[arch::hart_index()].lock().interrupt(arch::now_ticks(), bounds());
 }
 
 /// This hart is to sleep.
+#[inline]
 pub fn forget() {
+    // A single hart never looks.
+    if arch::hart_count() == 1 {
+        return;
+    }
     OWED[arch::hart_index()].lock().forget();
 }
