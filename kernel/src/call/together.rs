@@ -20,31 +20,19 @@ use crate::sched::{Woken, kernel_waiting, wake_by_number};
 /// Maximum number of bytes that an attempt may copy: with its bookkeeping some 1,500 instructions.
 const SHORT_BYTES: usize = 2048;
 
-/// Results of one process that are in its ring, and are to be announced.
-struct Unannounced {
-    process: Arc<Process>,
-    priority: Priority,
-}
-
-impl Unannounced {
-    fn announce(self) {
-        self.process.announce(self.priority);
-    }
-}
-
 /// Attempts the calls that a burst has woken, or wakes their coroutines.
 // SAFETY: the symbol and the signature are those that `sched` declares, and nothing else in the
 // kernel defines this symbol.
 #[unsafe(export_name = "cops_attempt_calls")]
 fn attempt_calls(woken: &[Woken]) {
-    let mut unannounced: Option<Unannounced> = None;
+    // A process with results in its ring for coroutines of this level.
+    let mut unannounced: Option<(Arc<Process>, Priority)> = None;
     for &Woken { cell, coroutine } in woken {
         let announce = |process: &Arc<Process>, priority| match &unannounced {
-            Some(last) if Arc::ptr_eq(&last.process, process) && last.priority == priority => {}
+            Some((last, level)) if Arc::ptr_eq(last, process) && *level == priority => {}
             _ => {
-                let new = Unannounced { process: process.clone(), priority };
-                if let Some(before) = unannounced.replace(new) {
-                    before.announce();
+                if let Some((last, level)) = unannounced.replace((process.clone(), priority)) {
+                    last.announce(level);
                 }
             }
         };
@@ -54,8 +42,8 @@ fn attempt_calls(woken: &[Woken]) {
             Attempted::Waits | Attempted::Gone => {}
         }
     }
-    if let Some(last) = unannounced {
-        last.announce();
+    if let Some((last, level)) = unannounced {
+        last.announce(level);
     }
 }
 

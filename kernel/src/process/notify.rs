@@ -72,28 +72,6 @@ impl Process {
         // once more.
         self.woken.fetch_or(priority.bit(), SeqCst);
         let is_published = self.published.levels() & priority.bit() != 0;
-        self.notify(priority, is_published);
-    }
-
-    /// Levels of the results in the ring, and of those on their way from it to a worker's list.
-    ///
-    /// To be read before the workers' records, which show what has arrived there.
-    pub(crate) fn woken_levels(&self) -> u64 {
-        let levels = self.woken.load(SeqCst);
-        if levels == 0 || self.ring.may_hide_results(&self.page.ring) {
-            return levels;
-        }
-        self.woken.fetch_and(!levels, SeqCst);
-        // A result may have arrived in between, for which one of these bits was set.
-        if self.ring.may_hide_results(&self.page.ring) {
-            self.woken.fetch_or(levels, SeqCst);
-            return levels;
-        }
-        0
-    }
-
-    /// Publishes `priority`, unless it `is_published`.
-    fn notify(&self, priority: Priority, is_published: bool) {
         let mut cpus = self.cpus.lock();
         let action = self.decide(&mut cpus, priority);
         drop(cpus);
@@ -116,6 +94,23 @@ impl Process {
                 arch::send_interrupt_to(hart);
             }
         }
+    }
+
+    /// Levels of the results in the ring, and of those on their way from it to a worker's list.
+    ///
+    /// To be read before the workers' records, which show what has arrived there.
+    pub(crate) fn woken_levels(&self) -> u64 {
+        let levels = self.woken.load(SeqCst);
+        if levels == 0 || self.ring.may_hide_results(&self.page.ring) {
+            return levels;
+        }
+        self.woken.fetch_and(!levels, SeqCst);
+        // A result may have arrived in between, for which one of these bits was set.
+        if self.ring.may_hide_results(&self.page.ring) {
+            self.woken.fetch_or(levels, SeqCst);
+            return levels;
+        }
+        0
     }
 
     fn decide(&self, cpus: &mut Cpus, priority: Priority) -> Action {
@@ -203,16 +198,22 @@ impl Process {
             all if all & !as_urgent != 0 => Waiting::LessUrgent,
             _ => Waiting::Peers,
         };
-        if !spread::look(waits) {
-            return;
-        }
-        if waiting != 0 {
-            let parked = self.cpus.lock().unpark_one();
-            if let Some(cpu) = parked {
-                self.queue_unparked(cpu);
+        if spread::before_user_mode(waits) {
+            if waiting != 0 {
+                self.unpark_another();
             }
+            sched::offer_all();
         }
-        sched::offer_all();
+    }
+
+    /// Unparks a virtual CPU for what waits. Returns whether one was parked.
+    fn unpark_another(&self) -> bool {
+        let parked = self.cpus.lock().unpark_one();
+        let is_parked = parked.is_some();
+        if let Some(cpu) = parked {
+            self.queue_unparked(cpu);
+        }
+        is_parked
     }
 
     /// Queues a virtual CPU that [`Cpus::unpark_one`] has made runnable.
@@ -287,19 +288,16 @@ impl Process {
     }
 
     /// A slice of this process is over. Results in the ring do not wait longer than necessary.
-    /// Coroutines that wait for a worker may do so although another one is parked, because the
-    /// first coroutine that becomes ready in a poll unparks no other virtual CPU; here that poll
-    /// has turned out to be long.
+    /// Coroutines that wait for a worker may do so although another one is parked, because one that
+    /// becomes ready in a poll unparks no other virtual CPU; here that poll has turned out to be
+    /// long.
     pub(crate) fn hurry(&self) {
         let has_results = self.ring.may_have_results(&self.page.ring);
         if !has_results && self.waiting_levels() == 0 {
             return;
         }
-        let parked = self.cpus.lock().unpark_one();
-        match parked {
-            Some(cpu) => self.queue_unparked(cpu),
-            None if has_results => self.interrupt_priority.store(Some(OVERDUE), SeqCst),
-            None => {}
+        if !self.unpark_another() && has_results {
+            self.interrupt_priority.store(Some(OVERDUE), SeqCst);
         }
     }
 
@@ -313,10 +311,7 @@ impl Process {
         if cpu.as_thread().is_some() || self.cpu_count() == 1 || self.waiting_levels() == 0 {
             return;
         }
-        let parked = self.cpus.lock().unpark_one();
-        if let Some(cpu) = parked {
-            self.queue_unparked(cpu);
-        }
+        self.unpark_another();
     }
 
     /// `cpu` is about to enter user mode: if it is to be interrupted, makes it continue in its

@@ -92,7 +92,7 @@ pub fn on_timer(now_ticks: u64) -> u64 {
         return latest_ticks;
     }
     IS_LATE.store(true, Relaxed);
-    wake_receiver();
+    wake(ARRIVALS.take());
     u64::MAX
 }
 
@@ -102,13 +102,7 @@ pub fn are_awaited() -> bool {
     ARRIVALS.is_awaited()
 }
 
-/// Wakes the receiver if it waits here. Returns whether it did.
-#[inline]
-pub fn wake_receiver() -> bool {
-    wake(ARRIVALS.take())
-}
-
-/// Wakes the receiver that was taken.
+/// Wakes the receiver that was taken. Returns whether it was there.
 fn wake(receiver: u64) -> bool {
     match CoroutineId::from_raw(receiver) {
         Some(receiver) => {

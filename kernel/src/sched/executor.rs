@@ -6,7 +6,6 @@
 #![allow(unsafe_code)]
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
-
 use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::inspect::portion;

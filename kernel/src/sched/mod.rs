@@ -7,7 +7,7 @@
 //!   coroutines of the kernel of the same level.
 //! - `timer` and `wait` are what coroutines wait on; `interrupt` is the effect of interrupts.
 //! - `doorbell` decides when the network card is notified of frames; `arrivals` looks for frames
-//!   while all harts are busy.
+//!   while their hart is busy.
 //! - `spread` decides when a sleeping hart is woken for what waits on another one.
 //! - `burst` lets a service that wakes calls attempt them.
 //! - `watch` tells others of the events of a wait queue; `leftovers` frees what is large.

@@ -50,6 +50,13 @@ fn bounds() -> Bounds {
     }
 }
 
+/// This hart enters user mode while another one sleeps: as [`look`]. Sees to it that a long stay is
+/// interrupted.
+pub fn before_user_mode(waiting: Waiting) -> bool {
+    timer::interrupt_by(arch::now_ticks() + timer::ticks_from_microseconds(STAY_MICROSECONDS));
+    look(waiting)
+}
+
 /// This hart goes on to something else than what waits, while another hart sleeps. Returns whether
 /// it wakes one for that now.
 ///
@@ -60,7 +67,6 @@ pub fn look(waiting: Waiting) -> bool {
         with_patience(|patience| patience.judge(now_ticks, calls));
     }
     let decision = OWED[arch::hart_index()].lock().look(now_ticks, calls, waiting, bounds());
-    timer::interrupt_by(now_ticks + timer::ticks_from_microseconds(STAY_MICROSECONDS));
     if let Decision::WakeForPeers { since_ticks, since_calls } = decision {
         with_patience(|patience| patience.wake(now_ticks, calls, since_ticks, since_calls));
     }

@@ -247,9 +247,11 @@ impl Executor {
         if parked != 0 && self.unpark_for(target, parked, here, busy) {
             return result;
         }
-        // Nothing to interrupt: this worker looks up by itself, and no other one is awake.
-        let is_alone = here == target.number() && self.awake_others(here) == 0;
-        if !is_alone && self.preempts.load(Ordering::Relaxed) {
+        // Otherwise there is nothing to interrupt: this worker looks up by itself, and no other one
+        // is awake.
+        if self.preempts.load(Ordering::Relaxed)
+            && (here != target.number() || self.awake_others(here) != 0)
+        {
             self.preempt_for(target, priority, here);
         }
         result

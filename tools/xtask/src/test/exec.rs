@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 type Check = fn(&Captured) -> Vec<String>;
 
 /// Name, arguments of `./cops exec`, check of the result.
-const TESTS: [(&str, &[&str], Check); 6] = [
+const TESTS: [(&str, &[&str], Check); 7] = [
     ("arguments are printed, exit 0", &["/bin/hello", "a", "b c"], |result| {
         let mut wrong = status(result, 0);
         wrong.extend(nothing_on_stderr(result));
@@ -38,6 +38,17 @@ const TESTS: [(&str, &[&str], Check); 6] = [
         "a server is ended at the time limit with 124",
         &["--timeout", "3", "/bin/echo-server"],
         |result| status(result, 124),
+    ),
+    (
+        "an option that would have no effect is refused",
+        &["/bin/matrix-client", "--jitter-seed", "7"],
+        |result| {
+            let mut wrong = status(result, 2);
+            if !result.stderr.contains("--jitter-seed needs --period-us") {
+                wrong.push(format!("the message does not say why: {:?}", result.stderr));
+            }
+            wrong
+        },
     ),
     ("a program that is not there", &["/bin/no-such-program"], |result| {
         let mut wrong = status(result, 125);
