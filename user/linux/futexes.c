@@ -78,13 +78,17 @@ static void signals(void) {
 /* Wakes and signals at the same time: each wake that says that it has woken one has. */
 
 #define RACES 3000
+#define SENDERS 3
 
 static _Atomic int is_over;
 static long woken, interrupted;
+static pthread_t interrupted_thread;
 
 static void *wait_always(void *at) {
     while (!is_over) {
-        if (futex(at, FUTEX_WAIT, 0, NULL, NULL) == 0)
+        long result = futex(at, FUTEX_WAIT, 0, NULL, NULL);
+        CHECK(result == 0 || result == -1);
+        if (result == 0)
             woken++;
         else if (errno == EINTR)
             interrupted++;
@@ -94,10 +98,20 @@ static void *wait_always(void *at) {
     return NULL;
 }
 
+/* A signal that comes late must not cut short the wait after the one that it was meant for. */
+static void *interrupt_always(void *unused) {
+    while (!is_over)
+        CHECK(pthread_kill(interrupted_thread, SIGUSR1) == 0);
+    return unused;
+}
+
 static void races(void) {
-    pthread_t thread;
+    pthread_t thread, senders[SENDERS];
     long wakes = 0;
     CHECK(pthread_create(&thread, NULL, wait_always, &own) == 0);
+    interrupted_thread = thread;
+    for (int i = 0; i < SENDERS; i++)
+        CHECK(pthread_create(&senders[i], NULL, interrupt_always, NULL) == 0);
     for (unsigned i = 0; i < RACES; i++) {
         if (i * 2654435761U >> 31)
             CHECK(pthread_kill(thread, SIGUSR1) == 0);
@@ -107,6 +121,8 @@ static void races(void) {
             sched_yield();
     }
     is_over = 1;
+    for (int i = 0; i < SENDERS; i++)
+        CHECK(pthread_join(senders[i], NULL) == 0);
     own = 1;
     wakes += futex(&own, FUTEX_WAKE, 1, NULL, NULL);
     CHECK(pthread_join(thread, NULL) == 0);

@@ -472,31 +472,42 @@ impl Process {
         if self.personality.is_linux() {
             cpu.signals.state.lock().wait = Some(wait);
             // After that is stored: otherwise a signal that arrives now finds nothing to cut short.
-            if cpu.signals.is_due() && self.has_signal_for(cpu) {
+            if cpu.signals.is_due() {
                 self.interrupt_wait(cpu);
             }
         }
     }
 
-    /// Whether `cpu` would take a signal now.
-    fn has_signal_for(&self, cpu: &VirtualCpu) -> bool {
-        let Some(linux) = self.personality.as_linux() else { return false };
-        let of_process = linux.signals.lock().as_ref().map_or(0, |signals| signals.pending.set());
-        let state = cpu.signals.state.lock();
-        (of_process | state.pending.set()) & (!state.mask | state.waits_for) != 0
-    }
-
-    /// Cuts short what `cpu` waits for, unless that has happened.
+    /// Cuts short what `cpu` waits for if it would take a signal now, unless that has happened.
+    ///
+    /// The sender of a signal may come here late: `cpu` has found the signal itself, has run its
+    /// handler, and waits for something else, which this signal does not concern.
     fn interrupt_wait(self: &Arc<Self>, cpu: &VirtualCpu) {
-        let Some(wait) = cpu.signals.state.lock().wait.take() else { return };
+        let Some(wait) = self.take_wait_to_interrupt(cpu) else { return };
         let interrupted = match wait {
             Wait::Call(call) => calls().interrupt(self, call.get()),
             Wait::Futex => cpu.leave_futex().then_some(None),
         };
         if let Some(deadline_ticks) = interrupted {
             cpu.signals.state.lock().interrupted = Some(deadline_ticks);
+            // The signal may be another one, of which the virtual CPU has not been told yet.
+            cpu.signals.demand_attention();
             self.end_wait_of(cpu, None);
         }
+    }
+
+    /// What `cpu` waits for, if it would take a signal now.
+    fn take_wait_to_interrupt(&self, cpu: &VirtualCpu) -> Option<Wait> {
+        let linux = self.personality.as_linux()?;
+        let signals = linux.signals.lock();
+        let of_process = signals.as_ref().map_or(0, |signals| signals.pending.set());
+        // Under both locks: whatever takes the signal takes it before this or after it.
+        let mut state = cpu.signals.state.lock();
+        let takes = !state.mask | state.waits_for;
+        if (of_process | state.pending.set()) & takes == 0 {
+            return None;
+        }
+        state.wait.take()
     }
 
     /// `cpu`, which is about to enter user mode, looks for signals: ends the process, or makes
