@@ -188,6 +188,7 @@ proptest! {
                 },
             }
             prop_assert!(model.len() <= capacity);
+            prop_assert_eq!(receiver.seems_empty(), model.is_empty());
             let woken = model.len() < length && std::mem::take(&mut sender_waits);
             prop_assert_eq!(for_sender.take(), usize::from(woken));
             let woken = model.len() > length && std::mem::take(&mut receiver_waits);

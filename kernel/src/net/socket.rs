@@ -216,6 +216,9 @@ impl Socket {
         let is_left = Cell::new(true);
         let result =
             self.attempt_parts(room, |connection, done| {
+                if done > 0 && !is_left.get() {
+                    return Ok(0);
+                }
                 let received = connection.receive_and_register(&waker, |bytes| {
                     let count = bytes.len().min(room - done);
                     buffer.write_at(header + done, &bytes[..count]);

@@ -60,6 +60,18 @@ fn a_server_that_waits_for_a_silent_client_is_a_failure() {
 }
 
 #[test]
+fn bytes_lost_between_requests_are_a_failure() {
+    let (tally, report) = run(Fault::LosesWhatFollows, 300, "mixed-requests");
+    assert_eq!(tally, Tally { passed: 0, failed: 2 }, "{report}");
+}
+
+#[test]
+fn an_answer_not_given_before_a_malformed_request_is_a_failure() {
+    let (_, report) = run(Fault::ForgetsBeforeMalformed, 500, "malformed-behind-good");
+    assert!(report.contains("not ok malformed-behind-good: answer 0 of 1: "), "{report}");
+}
+
+#[test]
 fn wrong_products_fail() {
     let (tally, report) = run(Fault::WrongProduct, 500, "pipelined");
     assert_eq!(tally.passed, 0, "{report}");

@@ -230,7 +230,7 @@ impl<T> Receiver<T> {
     /// ```
     pub fn receive(&mut self) -> impl Future<Output = Option<T>> {
         poll_fn(|context| {
-            if !self.shared.seems_empty.load(Ordering::Relaxed)
+            if !self.seems_empty()
                 && let Ok(value) = self.try_receive()
             {
                 return Poll::Ready(Some(value));
@@ -280,6 +280,25 @@ impl<T> Receiver<T> {
     /// ```
     pub fn try_receive(&mut self) -> Result<T, TryReceiveError> {
         self.pop()
+    }
+
+    /// Whether there is no value, without the lock: cheaper than [`Self::try_receive`] where there
+    /// usually is none. A value that is being sent at the same time may be overlooked, or may
+    /// already be seen and still not be there for `try_receive`.
+    ///
+    /// ```
+    /// # use cops_executor::sync::spsc;
+    /// let (mut sender, mut receiver) = spsc::channel(2);
+    /// assert!(receiver.seems_empty());
+    /// sender.try_send(1)?;
+    /// sender.try_send(2)?;
+    /// assert_eq!(receiver.try_receive(), Ok(1));
+    /// assert!(!receiver.seems_empty());
+    /// # Ok::<(), cops_executor::sync::TrySendError<i32>>(())
+    /// ```
+    #[must_use]
+    pub fn seems_empty(&self) -> bool {
+        self.shared.seems_empty.load(Ordering::Relaxed)
     }
 
     fn pop(&self) -> Result<T, TryReceiveError> {

@@ -89,6 +89,15 @@ impl GoodClient {
         Ok(Self { stream: connect(suite)?, workload, class, sent: 0, answered: 0 })
     }
 
+    /// A client of the same connection with matrices of another size. Answers come in the
+    /// order of the requests of both.
+    pub(super) fn beside(&self, suite: &Suite, side: u16) -> Result<Self, Failure> {
+        let side = Side::new(side).ok_or("a case with an impossible side")?;
+        let stream = self.stream.try_clone().map_err(|error| error.to_string())?;
+        let workload = Workload::new(Operation::MultiplyU64, side, suite.seed);
+        Ok(Self { stream, workload, class: self.class, sent: 0, answered: 0 })
+    }
+
     /// The bytes of the next request.
     pub(super) fn next_request(&mut self) -> Vec<u8> {
         let mut message = vec![0; self.workload.side().message_words()];

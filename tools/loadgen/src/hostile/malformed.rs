@@ -11,6 +11,8 @@ use matrix_message::workload::mix;
 
 /// Number of garbage bytes: more than any message has.
 const GARBAGE_BYTES: u64 = 1 << 20;
+/// Maximum number of good requests in one piece with a malformed one.
+const GOOD_REQUESTS_MAX: usize = 12;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -41,6 +43,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("reserved-lowest-bit", |suite| refused(suite, |header| header[12] = 1)),
         Case::new("reserved-highest-bit", |suite| refused(suite, |header| header[15] = 0x80)),
         Case::new("malformed-after-good", malformed_after_good),
+        Case::new("malformed-behind-good", malformed_behind_good),
         Case::new("garbage-stream", garbage_stream),
     ]
 }
@@ -92,6 +95,22 @@ fn malformed_after_good(suite: &Suite) -> Result<(), Failure> {
         .write_all(&header)
         .map_err(|error| format!("sending the malformed header: {error}"))?;
     expect_closed(&client.stream)
+}
+
+/// In one piece with good requests, which must still be answered.
+fn malformed_behind_good(suite: &Suite) -> Result<(), Failure> {
+    let mut client = GoodClient::with(suite, Operation::MultiplyU64, 1, 0)?;
+    for count in 1..=GOOD_REQUESTS_MAX {
+        let mut bytes: Vec<u8> = (0..count).flat_map(|_| client.next_request()).collect();
+        bytes.extend(edited_header(|header| header[14] = 1)?);
+        client.stream.write_all(&bytes).map_err(|error| format!("sending: {error}"))?;
+        for at in 0..count {
+            client.receive().map_err(|failure| format!("answer {at} of {count}: {failure}"))?;
+        }
+        expect_closed(&client.stream)?;
+        client = GoodClient::with(suite, Operation::MultiplyU64, 1, 0)?;
+    }
+    Ok(())
 }
 
 fn garbage_stream(suite: &Suite) -> Result<(), Failure> {

@@ -17,6 +17,13 @@ const DISCONNECTS: usize = 1_000;
 const DISCONNECTS_TIME: Duration = Duration::from_secs(90);
 /// Requests sent before the first answer is read.
 const PIPELINED: usize = 200;
+/// Rows of the matrices of a stream that is cut: runs of the shortest message, some that are a
+/// little longer, and one that has nearly ten times its length.
+const MIXED: [u16; 15] = [1, 1, 1, 1, 1, 1, 2, 1, 3, 6, 1, 2, 1, 1, 1];
+/// Where one connection cuts it.
+const PIECES_BYTES: [usize; 12] = [1, 7, 15, 16, 17, 31, 32, 33, 63, 255, 256, 257];
+/// Time after which the rest of a request is sent: the server has taken what was there.
+const TAKEN: Duration = Duration::from_millis(1);
 /// Maximum number of bytes sent to a server without reading its answers.
 const FLOOD_BYTES: usize = 64 << 20;
 
@@ -38,6 +45,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("connects-and-disconnects", connects_and_disconnects),
         Case::new("byte-at-a-time", byte_at_a_time),
         Case::new("pipelined-requests", pipelined_requests),
+        Case::new("mixed-requests-in-pieces", mixed_requests_in_pieces),
+        Case::new("mixed-requests-cut-once", mixed_requests_cut_once),
         Case::new("flood-without-reading", flood_without_reading),
     ]
 }
@@ -144,6 +153,77 @@ fn pipelined_requests(suite: &Suite) -> Result<(), Failure> {
     client.stream.write_all(&requests).map_err(|error| format!("sending requests: {error}"))?;
     (0..PIPELINED)
         .try_for_each(|at| client.receive().map_err(|failure| format!("answer {at}: {failure}")))
+}
+
+/// Requests of several sizes on one connection, one behind the other.
+struct Mixed {
+    /// By the first request of their size.
+    clients: Vec<(u16, GoodClient)>,
+}
+
+impl Mixed {
+    fn open(suite: &Suite) -> Result<Self, Failure> {
+        let first = GoodClient::with(suite, Operation::MultiplyU64, MIXED[0], 0)?;
+        let mut clients = vec![(MIXED[0], first)];
+        for side in MIXED {
+            if clients.iter().all(|(known, _)| *known != side) {
+                let client = clients[0].1.beside(suite, side)?;
+                clients.push((side, client));
+            }
+        }
+        Ok(Self { clients })
+    }
+
+    fn of(&mut self, side: u16) -> &mut GoodClient {
+        let found = self.clients.iter_mut().find(|(known, _)| *known == side);
+        &mut found.expect("there is a client for each size").1
+    }
+
+    fn requests(&mut self) -> Vec<u8> {
+        MIXED.iter().flat_map(|side| self.of(*side).next_request()).collect()
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let stream = &mut self.clients[0].1.stream;
+        stream.write_all(bytes).map_err(|error| format!("sending requests: {error}"))
+    }
+
+    fn receive(&mut self) -> Result<(), Failure> {
+        for (at, side) in MIXED.into_iter().enumerate() {
+            self.of(side).receive().map_err(|failure| format!("answer {at}: {failure}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Requests of several sizes, in pieces of each of some lengths: no byte of a following request may
+/// be lost, and all answers must come, in order.
+fn mixed_requests_in_pieces(suite: &Suite) -> Result<(), Failure> {
+    let mut mixed = Mixed::open(suite)?;
+    for length in PIECES_BYTES {
+        let requests = mixed.requests();
+        for piece in requests.chunks(length) {
+            mixed.send(piece)?;
+        }
+        mixed.receive().map_err(|failure| format!("in pieces of {length} bytes: {failure}"))?;
+    }
+    Ok(())
+}
+
+/// The same in two pieces, cut at each byte. The second comes when the server has taken the first.
+fn mixed_requests_cut_once(suite: &Suite) -> Result<(), Failure> {
+    let mut mixed = Mixed::open(suite)?;
+    let length = mixed.requests().len();
+    // Those were not sent.
+    let mut mixed = Mixed::open(suite)?;
+    for cut in 1..length {
+        let requests = mixed.requests();
+        mixed.send(&requests[..cut])?;
+        thread::sleep(TAKEN);
+        mixed.send(&requests[cut..])?;
+        mixed.receive().map_err(|failure| format!("cut at byte {cut}: {failure}"))?;
+    }
+    Ok(())
 }
 
 /// Large requests without end and without reading answers: the server must stop reading at some

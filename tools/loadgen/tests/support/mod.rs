@@ -33,6 +33,10 @@ pub enum Fault {
     DiesOfMalformed,
     /// A malformed frame is not answered.
     KeepsMalformedOpen,
+    /// A request is not answered if a malformed one has already arrived behind it.
+    ForgetsBeforeMalformed,
+    /// What has arrived together with a request, and is not a part of it, is lost.
+    LosesWhatFollows,
     /// The end of the client's stream ends the connection at once.
     ForgetsOnHalfClose,
     /// Serves one client after the other.
@@ -105,6 +109,12 @@ impl Shared {
             };
             let mut request = vec![0; header.side.elements()];
             stream.read_exact(as_bytes_mut(&mut request))?;
+            if self.fault == Fault::LosesWhatFollows {
+                discard(&mut stream)?;
+            }
+            if self.fault == Fault::ForgetsBeforeMalformed && is_malformed_next(&stream) {
+                return Ok(());
+            }
             if self.fault == Fault::ForgetsOnHalfClose && is_ended(&stream) {
                 return Ok(());
             }
@@ -150,4 +160,20 @@ fn is_ended(stream: &TcpStream) -> bool {
     let ended = matches!(stream.peek(&mut [0]), Ok(0));
     stream.set_nonblocking(false).unwrap();
     ended
+}
+
+/// Reads what has arrived.
+fn discard(stream: &mut TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    let _ = stream.read(&mut [0; 64]);
+    stream.set_nonblocking(false)
+}
+
+/// Whether a malformed header has arrived.
+fn is_malformed_next(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut header = [0; HEADER_BYTES];
+    let count = stream.peek(&mut header).unwrap_or(0);
+    stream.set_nonblocking(false).unwrap();
+    Header::parse(&header[..count], Direction::Request).is_err()
 }

@@ -54,11 +54,13 @@
 
 extern crate alloc;
 
+mod batch;
 mod header;
 mod multiply;
 pub mod schedule;
 pub mod workload;
 
+pub use batch::Batch;
 pub use header::{Direction, Header, Malformed, Operation, Side};
 pub use multiply::{SizeMismatch, multiply_square, perform, perform_in_place};
 

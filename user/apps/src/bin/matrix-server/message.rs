@@ -94,6 +94,11 @@ impl Message {
         self.words = words;
     }
 
+    /// The words for the wire.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
     /// The bytes for the wire.
     pub fn bytes(&self) -> &[u8] {
         as_bytes(&self.words)
