@@ -37,6 +37,9 @@ const COMPLAINTS: usize = 10;
 const TIMER: Token = Token(usize::MAX);
 /// Number of events taken from the system at once.
 const EVENT_BATCH: usize = 256;
+/// Maximum number of due requests that are sent before the next event is handled. Without a limit,
+/// a client that cannot send as much as is due would send only, and read no answer.
+const SENDS_MAX: u64 = 16;
 /// Number of bytes read at once; the answers of all connections pass through this buffer.
 const READ_BUFFER_BYTES: usize = 256 << 10;
 
@@ -96,36 +99,44 @@ pub fn run(
     at_end: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<Measurements> {
     let mut timer = Timer::new(poll.registry(), TIMER)?;
-    let fresh = |connection: Connection| Loaded {
-        first_request: connection.requested(),
-        connection,
-        sent_ns: 0,
-        previous_latency_ns: None,
-        is_lost: false,
-    };
-    let mut run = Run {
-        settings,
-        workload,
-        schedule: Schedule::new(settings),
-        loaded: connections.into_iter().map(fresh).collect(),
-        measurements: Measurements {
-            classes: (0..settings.classes).map(|_| Statistics::default()).collect(),
-            send_lateness: Durations::new(),
-            last_answer_ns: 0,
-            complaints: Vec::new(),
-        },
-        next_due: 0,
-        busy: 0,
-        pause_ns: settings.pause_ms.map(|pause_ms| seconds_to_ns(pause_ms / 1e3)),
-        pausing: BinaryHeap::new(),
-        clock: Clock::start(),
-    };
+    let mut run = Run::new(settings, workload, connections);
     run.drive(poll, &mut timer, progress)?;
     at_end()?;
     Ok(run.finish())
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(
+        settings: &'a LoadSettings,
+        workload: &'a Workload,
+        connections: Vec<Connection>,
+    ) -> Self {
+        let fresh = |connection: Connection| Loaded {
+            first_request: connection.requested(),
+            connection,
+            sent_ns: 0,
+            previous_latency_ns: None,
+            is_lost: false,
+        };
+        Self {
+            settings,
+            workload,
+            schedule: Schedule::new(settings),
+            loaded: connections.into_iter().map(fresh).collect(),
+            measurements: Measurements {
+                classes: (0..settings.classes).map(|_| Statistics::default()).collect(),
+                send_lateness: Durations::new(),
+                last_answer_ns: 0,
+                complaints: Vec::new(),
+            },
+            next_due: 0,
+            busy: 0,
+            pause_ns: settings.pause_ms.map(|pause_ms| seconds_to_ns(pause_ms / 1e3)),
+            pausing: BinaryHeap::new(),
+            clock: Clock::start(),
+        }
+    }
+
     fn drive(
         &mut self,
         poll: &mut Poll,
@@ -142,10 +153,12 @@ impl Run<'_> {
             (0..self.loaded.len()).for_each(|index| self.send_closed(index));
         }
         loop {
-            // One reading of the clock for both: at the end of the window everything has been sent.
+            // One reading of the clock for both: a client that is not late has sent everything at
+            // the end of the window.
             let now_ns = self.clock.now_ns();
             self.send_due(now_ns);
-            let is_sent = now_ns >= window_ns.end || self.settings.requests.is_some();
+            let is_sent =
+                (now_ns >= window_ns.end && self.is_all_sent()) || self.settings.requests.is_some();
             let is_over = now_ns >= give_up_ns || (is_sent && self.busy == 0);
             if is_over || self.loaded.iter().all(|loaded| loaded.is_lost) {
                 return Ok(());
@@ -169,7 +182,13 @@ impl Run<'_> {
         }
     }
 
-    /// Sends every request that was due at `now_ns`: by the schedule, or after a pause.
+    /// Whether no request of the schedule remains to be sent.
+    fn is_all_sent(&self) -> bool {
+        self.settings.waits_for_answers() || self.schedule.due_ns(self.next_due).is_none()
+    }
+
+    /// Sends requests that were due at `now_ns`: by the schedule, or after a pause. Of the schedule
+    /// at most [`SENDS_MAX`].
     fn send_due(&mut self, now_ns: u64) {
         while let Some(Reverse((due_ns, index))) =
             self.pausing.peek().copied().filter(|Reverse((due_ns, _))| *due_ns <= now_ns)
@@ -183,9 +202,12 @@ impl Run<'_> {
         if self.settings.waits_for_answers() {
             return;
         }
-        while let Some(due_ns) =
-            self.schedule.due_ns(self.next_due).filter(|due_ns| *due_ns <= now_ns)
-        {
+        for _ in 0..SENDS_MAX {
+            let Some(due_ns) =
+                self.schedule.due_ns(self.next_due).filter(|due_ns| *due_ns <= now_ns)
+            else {
+                return;
+            };
             self.measurements.send_lateness.record(self.clock.now_ns().saturating_sub(due_ns));
             let index = (self.next_due % self.loaded.len() as u64) as usize;
             self.next_due += 1;
@@ -405,6 +427,30 @@ mod tests {
         Schedule::new(
             &Arguments::parse_from(["cops-loadgen"].into_iter().chain(line.split(' '))).load,
         )
+    }
+
+    /// Otherwise a client for which the load is too much would read no answers.
+    #[test]
+    fn a_late_client_sends_a_bounded_number_of_requests_at_once() {
+        let line = "cops-loadgen --connections 1 --matrix 1 --period-ms 10 --seconds 1";
+        let settings = Arguments::parse_from(line.split(' ')).load;
+        let side = matrix_message::Side::new(1).unwrap();
+        let workload = Workload::new(matrix_message::Operation::MultiplyU64, side, 1);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let connection = Connection::new(0, 0, mio::net::TcpStream::from_std(stream), &workload);
+        let mut run = Run::new(&settings, &workload, vec![connection]);
+        // Warm-up and window have 200 requests.
+        let end_ns = run.schedule.window_ns.end;
+        let mut calls = 0;
+        while !run.is_all_sent() {
+            let before = run.next_due;
+            run.send_due(end_ns);
+            calls += 1;
+            assert!(run.next_due - before <= SENDS_MAX, "{} at once", run.next_due - before);
+        }
+        assert_eq!((run.next_due, calls), (200, 200_u64.div_ceil(SENDS_MAX)));
     }
 
     #[test]
