@@ -360,6 +360,9 @@ pub enum Measurement {
     Portions,
     /// The most connections that each model holds in the papers' memory
     Memory,
+    /// The matrix service's answers by the load that is offered, from three quarters of what it can
+    /// answer to four times that, over a tap device. Needs root
+    Overload,
     /// The matrix service on COPS and on Linux (threads, epoll, io_uring, tokio) in the same
     /// emulator on the same tap device: throughput and latency, closed or open loop. Needs root
     Peers,
@@ -397,6 +400,7 @@ pub enum Measurement {
     ./cops bench models --model kcuc,ktut --matrix 1 --connections 256 --rounds 5\n  \
     ./cops bench models --smp 1 --loop closed --matrix 1 --connections 256,1024 --seconds 2\n  \
     ./cops bench models --papers-machine\n  \
+    ./cops bench overload --smp 1 --matrix 1 --connections 1024\n  \
     ./cops bench peers --smp 1 --quick\n  \
     ./cops bench peers --smp 1 --peer io-uring,tokio --connections 64,256 --repeat 3\n  \
     ./cops bench peers --smp 1 --loop open,closed --peer epoll,io-uring --seconds 1\n  \
@@ -413,8 +417,8 @@ pub struct Bench {
     /// Count instructions instead of time, on one hart
     #[arg(long, conflicts_with = "smp")]
     pub icount: bool,
-    /// TCP connections: a number, for models and peers several [default: 64, for idle-memory 400,
-    /// for models and peers from 1 to 1024]
+    /// TCP connections: a number, for models, overload and peers several [default: 64, for
+    /// idle-memory 400, for overload 256 and 1024, for models and peers from 1 to 1024]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_000))]
     pub connections: Vec<u32>,
     /// For idle-memory: over a tap device, with 1 hart and with those of --smp: are so many
@@ -434,16 +438,16 @@ pub struct Bench {
     /// For models and peers: these kinds of load only [default: all, for peers closed]
     #[arg(long = "loop", value_enum, value_name = "KIND", value_delimiter = ',')]
     pub loops: Vec<Loop>,
-    /// For models, priority and peers: the measured time of each load [default: 3, for priority and
-    /// the papers' client 5; quick: 1]
+    /// For models, overload, priority and peers: the measured time of each load [default: 3, for
+    /// overload 1, for priority and the papers' client 5; quick: 1]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: Option<u32>,
-    /// For models and peers: matrices with this many rows only [default: several, for peers 1, in
-    /// an open loop 15]
+    /// For models, overload and peers: matrices with this many rows only [default: several, for
+    /// peers 1, in an open loop 15]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=128))]
     pub matrix: Vec<u32>,
-    /// For models, peers, ring and pipe: how often everything is measured; the rows are medians
-    /// [default: 3, for the others 5; quick: 1]
+    /// For models, overload, peers, ring and pipe: how often everything is measured; the rows are
+    /// medians [default: 3, for the last three 5; quick: 1]
     #[arg(long, visible_alias = "repeat", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: Option<u32>,
     /// For models: the papers' client on one hart on which an instruction takes 2^SHIFT ns; 3 is

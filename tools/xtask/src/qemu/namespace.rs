@@ -93,6 +93,19 @@ impl Namespace {
         ))
     }
 
+    /// Makes room for so many frames in the tap device's queue to the machine. A new one has room
+    /// for 1000, or 500 in older kernels, and drops what comes when it is full.
+    pub fn set_queue_frames(&self, frames: u32) -> Outcome<()> {
+        let mut command = command_in(Some(&self.file()), Path::new("ip"));
+        command.args(["link", "set", TAP, "txqueuelen", &frames.to_string()]);
+        let status = command.status().because(|| "cannot start ip".into())?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(Failure::new(format!("the queue of {TAP} cannot have {frames} frames: {status}")))
+        }
+    }
+
     /// The namespace as a file.
     pub fn file(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.holder.id()).into()

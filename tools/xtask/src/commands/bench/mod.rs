@@ -15,6 +15,7 @@ mod libc_test;
 mod linux;
 mod matrix;
 mod models;
+mod overload;
 pub mod papers;
 mod peers;
 mod portions;
@@ -115,6 +116,11 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             let measured = papers::measure(workspace, &prepared, &options, &experiment)?;
             linux = measured.linux;
             (experiment.name, measured.rows)
+        }
+        Measurement::Overload => {
+            configuration.insert("network".to_owned(), "tap".into());
+            let save = |rows: &[_]| keep("overload", rows);
+            ("overload", overload::measure(workspace, &prepared, &options, &save)?)
         }
         Measurement::Peers => {
             let save = |rows: &[_], more: &Map<String, Value>| {

@@ -42,7 +42,25 @@ pub fn client(
     ramp_per_second: u32,
     json: &Path,
 ) -> Command {
-    let mut command = command_in(Some(&namespace.file()), client.program());
+    let command = command_in(Some(&namespace.file()), client.program());
+    with_load(command, load, ramp_per_second, json)
+}
+
+/// As [`client`], with the lowest priority of the host: the machine keeps the CPU time that it
+/// needs, and the load generator offers what the rest allows.
+pub fn yielding_client(
+    namespace: &Namespace,
+    client: &Client,
+    load: &Load,
+    ramp_per_second: u32,
+    json: &Path,
+) -> Command {
+    let mut command = command_in(Some(&namespace.file()), Path::new("nice"));
+    command.args(["-n", "19"]).arg(client.program());
+    with_load(command, load, ramp_per_second, json)
+}
+
+fn with_load(mut command: Command, load: &Load, ramp_per_second: u32, json: &Path) -> Command {
     command.arg("--connect").arg(format!("{GUEST}:{}", service::PORT));
     command.args(load.arguments(ramp_per_second)).arg("--json").arg(json);
     command

@@ -1,0 +1,321 @@
+//! What the matrix service answers when more is asked of it than it can answer, by the wall clock,
+//! over a tap device: a server that does more work for each request in an overload answers fewer.
+//! Priority classes in an overload are measured by `priority`.
+//!
+//! A closed loop says how much the server can answer with so many connections. The open loops offer
+//! parts of that, and multiples. Each round boots a machine for each kind of matrix. The loads of
+//! all rounds are those that follow from the first one.
+//!
+//! The load generator has the lowest priority of the host. Otherwise it would take CPU time from
+//! the machine for sending what is not answered, and a host with two processors would measure that.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::matrix::{Row, Save, number, rounds};
+use super::table::Table;
+use super::tap;
+use crate::cli::{Bench, Model};
+use crate::commands::Prepared;
+use crate::error::Outcome;
+use crate::qemu::namespace::Namespace;
+use crate::qemu::server::Server;
+use crate::service::{self, Client, Pace};
+use crate::terminal::Progress;
+use crate::workspace::{Scratch, Workspace};
+
+const MATRICES: [u32; 2] = [1, 15];
+const CONNECTIONS: [u32; 2] = [256, 1024];
+/// What is offered, as parts of the throughput of the closed loop, in ascending order.
+const PARTS: [f64; 5] = [0.75, 1.25, 1.5, 2.0, 4.0];
+const QUICK_PARTS: [f64; 2] = [0.75, 2.0];
+const ROUNDS: u32 = 3;
+/// Connections opened per second: the tap device loses none.
+const RAMP_PER_SECOND: u32 = 1000;
+/// Frames in the tap device's queue: more than all connections send before their windows are full.
+/// With the usual 500 the host drops thousands each second, and its retransmissions, which wait for
+/// timers, are what is measured.
+const QUEUE_FRAMES: u32 = 1 << 18;
+/// What has no answer then is missing. In an overload that is most of what was sent.
+const DRAIN_SECONDS: u32 = 1;
+const MODEL: Model = Model::Kcuc;
+
+/// Measures and prints. The rows are medians, and say which part of the peak they are.
+pub fn measure(
+    workspace: &Workspace,
+    prepared: &Prepared,
+    options: &Bench,
+    save: Save<'_>,
+) -> Outcome<Vec<Row>> {
+    // Early, because it is what a host most often does not allow.
+    let namespace = Namespace::make()?;
+    namespace.set_queue_frames(QUEUE_FRAMES)?;
+    let client = Client::build(workspace, Progress::Lines)?;
+    let setting = Setting { options, namespace, client, scratch: workspace.scratch()? };
+    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS });
+    let matrices = chosen(&options.matrix, &MATRICES);
+    let counts = chosen(&options.connections, &CONNECTIONS);
+    let mut capacities = BTreeMap::new();
+    let mut rows = Vec::new();
+    for round in 1..=rounds {
+        for &matrix in matrices {
+            eprintln!("round {round} of {rounds}: {matrix} x {matrix}");
+            let machine = &options.machine;
+            let boot = tap::boot(prepared, machine, MODEL)?;
+            let mut server = tap::start(prepared, &setting.namespace, &boot, machine)?;
+            for &connections in counts {
+                let capacity = capacities.entry((matrix, connections)).or_insert(0.0);
+                setting.loads(&mut server, (matrix, connections), capacity, &mut rows)?;
+                save(&compared(rounds::medians(&rows)))?;
+            }
+            server.shut_down();
+        }
+    }
+    let rows = compared(rounds::medians(&rows));
+    println!("\nmedians of {rounds} runs\n{}", table(&rows).plain());
+    for line in worst(&rows) {
+        println!("{line}");
+    }
+    Ok(rows)
+}
+
+fn chosen<'a>(asked: &'a [u32], all: &'a [u32]) -> &'a [u32] {
+    if asked.is_empty() { all } else { asked }
+}
+
+struct Setting<'a> {
+    options: &'a Bench,
+    namespace: Namespace,
+    client: Client,
+    scratch: Scratch,
+}
+
+impl Setting<'_> {
+    /// All loads of a matrix and a number of connections. `capacity`: what the first closed loop
+    /// of these answered, or 0.
+    fn loads(
+        &self,
+        server: &mut Server,
+        (matrix, connections): (u32, u32),
+        capacity: &mut f64,
+        rows: &mut Vec<Row>,
+    ) -> Outcome<()> {
+        let mut closed = self.load(server, (matrix, connections), Pace::Closed)?;
+        if *capacity == 0.0 {
+            *capacity = number(&closed, "throughput_rps");
+        }
+        closed.insert("loop".into(), "closed".into());
+        println!("{}", line(&closed));
+        rows.push(closed);
+        let parts = if self.options.quick { &QUICK_PARTS[..] } else { &PARTS };
+        let mut previous_ms = 0;
+        for &part in parts {
+            let period_ms = period_ms(connections, *capacity * part);
+            // Periods are whole milliseconds, so two parts can be the same load.
+            if period_ms == previous_ms {
+                continue;
+            }
+            previous_ms = period_ms;
+            let pace = Pace::Open { period_ms };
+            let mut row = self.load(server, (matrix, connections), pace)?;
+            row.insert("loop".into(), "open".into());
+            row.insert("load".into(), part.to_string().into());
+            row.insert("period_ms".into(), period_ms.into());
+            row.insert("offered_rps".into(), offered(connections, period_ms).into());
+            println!("{}", line(&row));
+            rows.push(row);
+        }
+        Ok(())
+    }
+
+    fn load(
+        &self,
+        server: &mut Server,
+        (matrix, connections): (u32, u32),
+        pace: Pace,
+    ) -> Outcome<Row> {
+        let load = service::Load {
+            connections,
+            matrix,
+            pace,
+            seconds: self.options.seconds.unwrap_or(1),
+            warm_up_seconds: 1,
+            drain_seconds: DRAIN_SECONDS,
+        };
+        let json = self.scratch.file("load.json");
+        let _ = std::fs::remove_file(&json);
+        let mut command =
+            tap::yielding_client(&self.namespace, &self.client, &load, RAMP_PER_SECOND, &json);
+        // Errors are a column.
+        service::drive(server, command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+        let mut row = service::read_row(&json)?;
+        let names = [
+            ("model", Value::from(MODEL.name())),
+            ("connections", connections.into()),
+            ("matrix", matrix.into()),
+            ("harts", self.options.machine.smp.into()),
+            ("vcpus", self.options.machine.smp.into()),
+        ];
+        row.extend(names.map(|(name, value)| (name.to_owned(), value)));
+        Ok(row)
+    }
+}
+
+/// The period in which that many connections offer about so many requests a second.
+fn period_ms(connections: u32, rate: f64) -> u32 {
+    (f64::from(connections) * 1e3 / rate.max(1.0)).round().max(1.0) as u32
+}
+
+/// Requests a second of that many connections with that period.
+fn offered(connections: u32, period_ms: u32) -> f64 {
+    f64::from(connections) * 1e3 / f64::from(period_ms)
+}
+
+fn line(row: &Row) -> String {
+    format!(
+        "{0:>2} x {0:<2} {1:>5} connections  offered {2:>7.0}  answers {3:>7.0}/s  p50 {4:>9.0} us",
+        number(row, "matrix"),
+        number(row, "connections"),
+        number(row, "offered_rps"),
+        number(row, "throughput_rps"),
+        number(row, "latency_us.p50"),
+    )
+}
+
+/// The rows, each with the part that it is of the peak: of the most answers a second at a smaller
+/// load with as many connections and the same matrix, the closed loop included. Only loads that
+/// offer at least the peak have one.
+fn compared(mut rows: Vec<Row>) -> Vec<Row> {
+    let mut peaks = BTreeMap::new();
+    for row in &mut rows {
+        let key = key(row);
+        let throughput = number(row, "throughput_rps");
+        let peak = peaks.entry(key).or_insert(0.0_f64);
+        if *peak > 0.0 && number(row, "offered_rps") >= *peak {
+            row.insert("of_peak".into(), (throughput / *peak).into());
+        }
+        *peak = peak.max(throughput);
+    }
+    rows
+}
+
+/// Matrix and connections.
+fn key(row: &Row) -> (u64, u64) {
+    let count = |name: &str| row.get(name).and_then(Value::as_u64).unwrap_or(0);
+    (count("matrix"), count("connections"))
+}
+
+/// A line for each matrix and number of connections: the smallest part of the peak.
+fn worst(rows: &[Row]) -> Vec<String> {
+    let mut least: BTreeMap<_, (f64, &str)> = BTreeMap::new();
+    for row in rows {
+        let (Some(part), Some(load)) = (row.get("of_peak").and_then(Value::as_f64), load(row))
+        else {
+            continue;
+        };
+        let entry = least.entry(key(row)).or_insert((part, load));
+        if part < entry.0 {
+            *entry = (part, load);
+        }
+    }
+    let lines = least.into_iter().map(|((matrix, connections), (part, load))| {
+        format!(
+            "{matrix} x {matrix}, {connections} connections: past saturation at least {part:.2} \
+             of the peak, at a load of {load}"
+        )
+    });
+    lines.collect()
+}
+
+/// The part of the closed loop's throughput that an open loop offers.
+fn load(row: &Row) -> Option<&str> {
+    row.get("load").and_then(Value::as_str)
+}
+
+fn table(rows: &[Row]) -> Table {
+    const HEADING: [&str; 8] =
+        ["load", "matrix", "connections", "offered/s", "answers/s", "of peak", "p50 us", "p99 us"];
+    let mut table = Table::new(1, &HEADING);
+    for row in rows {
+        let whole = |path: &str| format!("{:.0}", number(row, path));
+        let part = row.get("of_peak").and_then(Value::as_f64);
+        table.add([
+            load(row).unwrap_or("closed").to_owned(),
+            whole("matrix"),
+            whole("connections"),
+            whole("offered_rps"),
+            whole("throughput_rps"),
+            part.map_or_else(|| "-".to_owned(), |part| format!("{part:.2}")),
+            whole("latency_us.p50"),
+            whole("latency_us.p99"),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn periods_offer_about_what_is_asked() {
+        assert_eq!(period_ms(256, 51_200.0), 5);
+        assert_eq!(period_ms(256, 49_000.0), 5);
+        assert_eq!(period_ms(1024, 1e9), 1, "a period is at least a millisecond");
+        assert_eq!(period_ms(10, 0.0), 10_000, "a server that answered nothing");
+        assert!((offered(256, 5) - 51_200.0).abs() < 1e-9);
+    }
+
+    fn row(matrix: u32, load: Option<&str>, offered: f64, throughput: f64) -> Row {
+        let mut row = Row::new();
+        row.insert("matrix".into(), matrix.into());
+        row.insert("connections".into(), 256.into());
+        row.insert("throughput_rps".into(), throughput.into());
+        if let Some(load) = load {
+            row.insert("load".into(), load.into());
+            row.insert("offered_rps".into(), offered.into());
+        }
+        row.insert("latency_us".into(), json!({ "p50": 7.0, "p99": 9.0 }));
+        row
+    }
+
+    fn example() -> Vec<Row> {
+        compared(vec![
+            row(1, None, 0.0, 100.0),
+            row(1, Some("0.5"), 50.0, 50.0),
+            row(1, Some("1"), 100.0, 98.0),
+            row(1, Some("2"), 200.0, 120.0),
+            row(1, Some("4"), 400.0, 90.0),
+            row(15, None, 0.0, 10.0),
+            row(15, Some("2"), 20.0, 11.0),
+        ])
+    }
+
+    #[test]
+    fn answers_are_compared_with_the_most_at_smaller_loads() {
+        let parts: Vec<_> =
+            example().iter().map(|row| row.get("of_peak").and_then(Value::as_f64)).collect();
+        let all = [None, None, Some(0.98), Some(1.2), Some(0.75), None, Some(1.1)];
+        assert_eq!(parts, all);
+        assert_eq!(
+            worst(&example()),
+            [
+                "1 x 1, 256 connections: past saturation at least 0.75 of the peak, at a load of 4",
+                "15 x 15, 256 connections: past saturation at least 1.10 of the peak, at a load of 2",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_table_says_closed_and_parts() {
+        let text = table(&example()).plain();
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(lines.contains(&vec!["closed", "1", "256", "0", "100", "-", "7", "9"]), "{text}");
+        assert!(lines.contains(&vec!["4", "1", "256", "400", "90", "0.75", "7", "9"]), "{text}");
+    }
+}
