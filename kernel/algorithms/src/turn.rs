@@ -7,6 +7,10 @@
 //!
 //! Without that condition a server alone on its level would be delayed by its own calls: they would
 //! all be done before its next coroutine runs, and answers would come in bursts.
+//!
+//! Several virtual CPUs may have come together on one hart: the coroutine that switches to each of
+//! them is one of these peers. If they took turns at each system call, every request would pay for
+//! two switches. So while they alternate, a turn has a minimum.
 
 use cops_abi::Priority;
 
@@ -21,12 +25,23 @@ pub struct Turn {
     began_ticks: u64,
     /// The end of the period in which these coroutines may run first.
     peers_until_ticks: u64,
+    /// Another virtual CPU has run on the hart since this one was paused.
+    alternates: bool,
 }
+
+/// While virtual CPUs alternate on a hart, a turn is at least this part of a slice.
+const ALTERNATING_PART: u64 = 20;
 
 impl Turn {
     /// Before the first turn.
     pub const fn new() -> Self {
-        Self { had_turn: true, began_ticks: 0, peers_until_ticks: 0 }
+        Self { had_turn: true, began_ticks: 0, peers_until_ticks: 0, alternates: false }
+    }
+
+    /// A virtual CPU is about to run on a hart, for the first time or after a pause. `alternates`:
+    /// another one has run there since it last did.
+    pub fn begin(&mut self, alternates: bool) {
+        self.alternates = alternates;
     }
 
     /// A virtual CPU enters user mode. The clock is read if it begins its turn with that.
@@ -42,10 +57,15 @@ impl Turn {
     /// They do so once after each turn of a virtual CPU. They do so again while `for_others`: what
     /// ran since they were last let through was for a process with a smaller vruntime. All of that
     /// together takes no longer than the turn did, and at most `slice_ticks`.
+    ///
+    /// While virtual CPUs alternate, a turn that is too short goes on.
     pub fn give(&mut self, now_ticks: u64, slice_ticks: u64, for_others: bool) -> bool {
+        let had_ticks = now_ticks.saturating_sub(self.began_ticks);
+        if self.alternates && self.had_turn && had_ticks < slice_ticks / ALTERNATING_PART {
+            return false;
+        }
         if core::mem::take(&mut self.had_turn) {
-            let had_ticks = now_ticks.saturating_sub(self.began_ticks).min(slice_ticks);
-            self.peers_until_ticks = now_ticks.saturating_add(had_ticks);
+            self.peers_until_ticks = now_ticks.saturating_add(had_ticks.min(slice_ticks));
             return true;
         }
         for_others && now_ticks < self.peers_until_ticks
@@ -118,6 +138,46 @@ mod tests {
         let mut turn = after_a_turn(0, 10 * SLICE);
         assert!(turn.give(11 * SLICE - 1, SLICE, true));
         assert!(!turn.give(11 * SLICE, SLICE, true));
+    }
+
+    #[test]
+    fn a_turn_has_a_minimum_while_virtual_cpus_alternate() {
+        let mut turn = Turn::new();
+        turn.give(0, SLICE, false);
+        turn.begin(true);
+        turn.take(|| 100);
+        assert!(!turn.give(100, SLICE, false));
+        turn.take(|| panic!("the same turn goes on"));
+        assert!(!turn.give(149, SLICE, true), "also for others");
+        assert!(turn.give(150, SLICE, false));
+        assert!(!turn.give(151, SLICE, false), "once after each turn");
+        turn.begin(false);
+        turn.take(|| 200);
+        assert!(turn.give(201, SLICE, false), "it is alone again");
+    }
+
+    /// Two virtual CPUs that make a system call every few ticks, and are all that the kernel has to
+    /// run at their level.
+    #[test]
+    fn two_that_alternate_have_half_of_the_time_each_in_few_turns() {
+        const CALL: u64 = 7;
+        let mut turns = [Turn::new(), Turn::new()];
+        let (mut now, mut switches, mut used) = (0, 0, [0, 0]);
+        while now < 100 * SLICE {
+            let this = switches % 2;
+            turns[this].begin(true);
+            loop {
+                turns[this].take(|| now);
+                now += CALL;
+                used[this] += CALL;
+                if turns[this].give(now, SLICE, false) {
+                    break;
+                }
+            }
+            switches += 1;
+        }
+        assert!((1700..=2000).contains(&switches), "{switches}");
+        assert!(used[0].abs_diff(used[1]) <= SLICE / 4, "{used:?}");
     }
 
     #[test]

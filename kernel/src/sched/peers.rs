@@ -1,8 +1,9 @@
 //! What each hart has done since a virtual CPU let equally urgent coroutines of the kernel run
-//! first: a reason to let more of them run, or none (`cops_algorithms::turn`).
+//! first: a reason to let more of them run, or none; and whether virtual CPUs alternate on it
+//! (`cops_algorithms::turn`).
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use cops_abi::Priority;
 use cops_algorithms::priority::AtomicPriority;
@@ -19,6 +20,8 @@ struct Through {
     priority: AtomicPriority,
     vruntime: AtomicI64,
     others_behind: AtomicBool,
+    /// The switching coroutine that was the last one to run its virtual CPU here.
+    switcher: AtomicUsize,
 }
 
 static THROUGH: [Through; arch::MAX_HARTS] = [const {
@@ -27,6 +30,7 @@ static THROUGH: [Through; arch::MAX_HARTS] = [const {
         priority: AtomicPriority::new(Priority::MOST_URGENT),
         vruntime: AtomicI64::new(0),
         others_behind: AtomicBool::new(false),
+        switcher: AtomicUsize::new(0),
     }
 }; arch::MAX_HARTS];
 
@@ -62,4 +66,16 @@ pub(super) fn note_work(account: &Account) {
 /// CPU last let peers run first.
 pub fn others_are_behind() -> bool {
     THROUGH[arch::hart_index()].others_behind.load(Relaxed)
+}
+
+/// Switching coroutine `number` is about to run its virtual CPU on this hart. Returns whether
+/// another one has done so since this one did.
+#[inline]
+pub(super) fn alternates(number: usize) -> bool {
+    let last = &THROUGH[arch::hart_index()].switcher;
+    if last.load(Relaxed) == number {
+        return false;
+    }
+    last.store(number, Relaxed);
+    true
 }

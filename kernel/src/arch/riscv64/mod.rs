@@ -70,6 +70,7 @@ pub use elf::abi::EM_RISCV as ELF_MACHINE;
 pub fn wait_for_interrupt_unless(pending: impl FnOnce() -> bool) {
     interrupts_off();
     if !pending() {
+        timer::withdraw();
         crate::portions::leave();
         // SAFETY: `wfi` stalls until an interrupt is pending and changes no memory or registers.
         unsafe { core::arch::asm!("wfi", options(nostack)) };

@@ -40,6 +40,24 @@ pub fn set_timer(deadline_ticks: u64) {
     }
 }
 
+/// This hart is about to sleep, with interrupts off: withdraws the request of a timer that was
+/// [silenced](silence), and would not end the sleep.
+///
+/// The request stays pending otherwise. QEMU wakes the thread of each hart that has any request
+/// pending, enabled or not, whenever a device interrupts another one. Not done by `silence`: mostly
+/// the timer is set again soon, and each setting takes QEMU's global lock.
+pub(super) fn withdraw() {
+    if csr::read!("sip") & !csr::read!("sie") & csr::INTERRUPT_TIMER == 0 {
+        return;
+    }
+    if device_tree::facts().supervisor_timer {
+        // SAFETY: as in `set_timer`; the interrupt stays disabled.
+        unsafe { csr::write!("0x14d", u64::MAX) };
+    } else {
+        firmware::set_timer(u64::MAX);
+    }
+}
+
 /// Called by the trap handler: disables the timer, which would otherwise interrupt until it is set
 /// again.
 pub(super) fn silence() {
