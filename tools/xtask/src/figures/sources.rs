@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 39] = [
+pub const SOURCES: [Source; 40] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -430,6 +430,18 @@ pub const SOURCES: [Source; 39] = [
             "--json",
             "docs/results/peers-open-4.json",
             "--resume",
+        ]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "overload",
+        make: Make::Cops(&[
+            "bench",
+            "overload",
+            "--smp",
+            "1",
+            "--json",
+            "docs/results/overload.json",
         ]),
         measures: SYSTEM,
     },
