@@ -41,13 +41,14 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// A row for one hart, and one for those of `--smp`.
 pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
-    let namespace = Namespace::make()?;
     let client = Client::build(workspace, Progress::Lines)?;
     let count = options.connections.first().copied().unwrap_or(OF_ONE_CLIENT);
     allow_files(count.min(OF_ONE_CLIENT))?;
     let mut rows = Rows::new();
     let harts = if options.machine.smp == 1 { vec![1] } else { vec![1, options.machine.smp] };
     for smp in harts {
+        // One for each: the ports of closed connections are free after a minute only.
+        let namespace = Namespace::make()?;
         let machine = Machine { smp, ..options.machine.clone() };
         let scratch = workspace.scratch()?;
         let crowd = Crowd { prepared, machine, client: &client, namespace: &namespace, scratch };
