@@ -14,6 +14,9 @@
 
 use cops_abi::Priority;
 
+/// While virtual CPUs alternate on a hart, a turn is at least a slice divided by this.
+const ALTERNATING_PART: u64 = 20;
+
 /// The turns on one hart. The record outlives slices: when a virtual CPU has used all of its slice,
 /// the virtual CPUs have had their turn, whichever of them is next.
 #[derive(Clone, Debug)]
@@ -28,9 +31,6 @@ pub struct Turn {
     /// Another virtual CPU has run on the hart since this one was paused.
     alternates: bool,
 }
-
-/// While virtual CPUs alternate on a hart, a turn is at least this part of a slice.
-const ALTERNATING_PART: u64 = 20;
 
 impl Turn {
     /// Before the first turn.

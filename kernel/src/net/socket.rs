@@ -217,6 +217,7 @@ impl Socket {
         let result =
             self.attempt_parts(room, |connection, done| {
                 if done > 0 && !is_left.get() {
+                    // The first part has found no more, and has registered the waker.
                     return Ok(0);
                 }
                 let received = connection.receive_and_register(&waker, |bytes| {

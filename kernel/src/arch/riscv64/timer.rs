@@ -30,13 +30,22 @@ pub fn set_timer(deadline_ticks: u64) {
             csr::clear!("sie", csr::INTERRUPT_TIMER);
             return;
         }
-        if device_tree::facts().supervisor_timer {
-            // `stimecmp` by number, because assemblers of older toolchains do not know its name.
-            csr::write!("0x14d", deadline_ticks);
-        } else {
-            firmware::set_timer(deadline_ticks);
-        }
+        request_at(deadline_ticks);
         csr::set!("sie", csr::INTERRUPT_TIMER);
+    }
+}
+
+/// Makes the timer request its interrupt from `deadline_ticks` on, and not before, whether or not
+/// that is enabled.
+#[inline]
+fn request_at(deadline_ticks: u64) {
+    if device_tree::facts().supervisor_timer {
+        // `stimecmp` by number, because assemblers of older toolchains do not know its name.
+        // SAFETY: this changes only this hart's timer. Its interrupt is enabled by `set_timer`
+        // only.
+        unsafe { csr::write!("0x14d", deadline_ticks) };
+    } else {
+        firmware::set_timer(deadline_ticks);
     }
 }
 
@@ -47,14 +56,8 @@ pub fn set_timer(deadline_ticks: u64) {
 /// pending, enabled or not, whenever a device interrupts another one. Not done by `silence`: mostly
 /// the timer is set again soon, and each setting takes QEMU's global lock.
 pub(super) fn withdraw() {
-    if csr::read!("sip") & !csr::read!("sie") & csr::INTERRUPT_TIMER == 0 {
-        return;
-    }
-    if device_tree::facts().supervisor_timer {
-        // SAFETY: as in `set_timer`; the interrupt stays disabled.
-        unsafe { csr::write!("0x14d", u64::MAX) };
-    } else {
-        firmware::set_timer(u64::MAX);
+    if csr::read!("sip") & !csr::read!("sie") & csr::INTERRUPT_TIMER != 0 {
+        request_at(u64::MAX);
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::Rows;
 use super::connections::{allow_files, bytes_each};
-use super::tap;
+use super::tap::{self, Urgency};
 use crate::cli::{Bench, Machine, Model};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
@@ -152,7 +152,9 @@ impl Crowd<'_> {
             drain_seconds: DRAIN_SECONDS,
         };
         let json = self.scratch.file(&format!("load-{number}.json"));
-        let mut command = tap::client(self.namespace, self.client, &load, RAMP_PER_SECOND, &json);
+        let urgency = Urgency::Usual;
+        let mut command =
+            tap::client(self.namespace, self.client, &load, RAMP_PER_SECOND, urgency, &json);
         let mut child = command
             .arg("--hold")
             .stdin(Stdio::piped())

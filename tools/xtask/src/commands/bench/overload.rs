@@ -10,13 +10,12 @@
 //! the machine for sending what is not answered, and a host with two processors would measure that.
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
 
 use serde_json::Value;
 
 use super::matrix::{Row, Save, number, rounds};
 use super::table::Table;
-use super::tap;
+use super::tap::{self, Urgency};
 use crate::cli::{Bench, Model};
 use crate::commands::Prepared;
 use crate::error::Outcome;
@@ -66,7 +65,7 @@ pub fn measure(
             let boot = tap::boot(prepared, machine, MODEL)?;
             let mut server = tap::start(prepared, &setting.namespace, &boot, machine)?;
             for &connections in counts {
-                let capacity = capacities.entry((matrix, connections)).or_insert(0.0);
+                let capacity = capacities.entry((matrix, connections)).or_default();
                 setting.loads(&mut server, (matrix, connections), capacity, &mut rows)?;
                 save(&compared(rounds::medians(&rows)))?;
             }
@@ -93,26 +92,24 @@ struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// All loads of a matrix and a number of connections. `capacity`: what the first closed loop
-    /// of these answered, or 0.
+    /// All loads of a matrix and a number of connections. `capacity`: what the first closed loop of
+    /// these answered, after it.
     fn loads(
         &self,
         server: &mut Server,
         (matrix, connections): (u32, u32),
-        capacity: &mut f64,
+        capacity: &mut Option<f64>,
         rows: &mut Vec<Row>,
     ) -> Outcome<()> {
         let mut closed = self.load(server, (matrix, connections), Pace::Closed)?;
-        if *capacity == 0.0 {
-            *capacity = number(&closed, "throughput_rps");
-        }
+        let capacity = *capacity.get_or_insert_with(|| number(&closed, "throughput_rps"));
         closed.insert("loop".into(), "closed".into());
         println!("{}", line(&closed));
         rows.push(closed);
         let parts = if self.options.quick { &QUICK_PARTS[..] } else { &PARTS };
         let mut previous_ms = 0;
         for &part in parts {
-            let period_ms = period_ms(connections, *capacity * part);
+            let period_ms = period_ms(connections, capacity * part);
             // Periods are whole milliseconds, so two parts can be the same load.
             if period_ms == previous_ms {
                 continue;
@@ -145,12 +142,10 @@ impl Setting<'_> {
             drain_seconds: DRAIN_SECONDS,
         };
         let json = self.scratch.file("load.json");
-        let _ = std::fs::remove_file(&json);
-        let mut command =
-            tap::yielding_client(&self.namespace, &self.client, &load, RAMP_PER_SECOND, &json);
-        // Errors are a column.
-        service::drive(server, command.stdout(Stdio::null()).stderr(Stdio::null()))?;
-        let mut row = service::read_row(&json)?;
+        let urgency = Urgency::Lowest;
+        let client =
+            tap::client(&self.namespace, &self.client, &load, RAMP_PER_SECOND, urgency, &json);
+        let mut row = tap::run(server, client, &json)?;
         let names = [
             ("model", Value::from(MODEL.name())),
             ("connections", connections.into()),

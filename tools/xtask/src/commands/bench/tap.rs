@@ -1,8 +1,9 @@
 //! A server and its clients on the tap device of a network of this program's own.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use super::matrix::Row;
 use crate::cli::{Machine, Model};
 use crate::commands::Prepared;
 use crate::error::Outcome;
@@ -34,34 +35,45 @@ pub fn start(
     Server::start(&qemu, boot, sink)
 }
 
-/// The load generator, which opens `ramp_per_second` connections a second.
+/// The CPU priority of the load generator on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// That of this program.
+    Usual,
+    /// The lowest: the machine keeps the CPU time that it needs, and the load generator offers what
+    /// the rest allows.
+    Lowest,
+}
+
+/// The load generator, which opens `ramp_per_second` connections a second and writes its result to
+/// `json`.
 pub fn client(
     namespace: &Namespace,
     client: &Client,
     load: &Load,
     ramp_per_second: u32,
+    urgency: Urgency,
     json: &Path,
 ) -> Command {
-    let command = command_in(Some(&namespace.file()), client.program());
-    with_load(command, load, ramp_per_second, json)
-}
-
-/// As [`client`], with the lowest priority of the host: the machine keeps the CPU time that it
-/// needs, and the load generator offers what the rest allows.
-pub fn yielding_client(
-    namespace: &Namespace,
-    client: &Client,
-    load: &Load,
-    ramp_per_second: u32,
-    json: &Path,
-) -> Command {
-    let mut command = command_in(Some(&namespace.file()), Path::new("nice"));
-    command.args(["-n", "19"]).arg(client.program());
-    with_load(command, load, ramp_per_second, json)
-}
-
-fn with_load(mut command: Command, load: &Load, ramp_per_second: u32, json: &Path) -> Command {
+    let in_namespace = |program: &Path| command_in(Some(&namespace.file()), program);
+    let mut command = match urgency {
+        Urgency::Usual => in_namespace(client.program()),
+        Urgency::Lowest => {
+            let mut nice = in_namespace(Path::new("nice"));
+            nice.args(["-n", "19"]).arg(client.program());
+            nice
+        }
+    };
     command.arg("--connect").arg(format!("{GUEST}:{}", service::PORT));
     command.args(load.arguments(ramp_per_second)).arg("--json").arg(json);
     command
+}
+
+/// Runs the load generator beside the server. Returns the row of the result that it writes to
+/// `json`; errors are a column of that.
+pub fn run(server: &mut Server, mut client: Command, json: &Path) -> Outcome<Row> {
+    // If it fails now, the last result must not be found.
+    let _ = std::fs::remove_file(json);
+    service::drive(server, client.stdout(Stdio::null()).stderr(Stdio::null()))?;
+    service::read_row(json)
 }

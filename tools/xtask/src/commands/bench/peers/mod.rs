@@ -13,12 +13,10 @@
 mod cells;
 mod linux;
 
-use std::process::Stdio;
-
 use serde_json::{Map, Value};
 
 use super::matrix::{PERIOD_MS, Row, number};
-use super::tap;
+use super::tap::{self, Urgency};
 use crate::cli::{Bench, Loop, Model, Peer};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
@@ -218,11 +216,10 @@ impl Setting<'_> {
             drain_seconds: service::DRAIN_SECONDS,
         };
         let json = self.scratch.file("load.json");
-        let _ = std::fs::remove_file(&json);
-        let mut command = tap::client(&self.namespace, &self.client, &load, RAMP_PER_SECOND, &json);
-        // Errors are a column.
-        service::drive(server, command.stdout(Stdio::null()).stderr(Stdio::null()))?;
-        service::read_row(&json)
+        let urgency = Urgency::Usual;
+        let client =
+            tap::client(&self.namespace, &self.client, &load, RAMP_PER_SECOND, urgency, &json);
+        tap::run(server, client, &json)
     }
 }
 
