@@ -1,10 +1,10 @@
 //! The states of a virtual CPU, and the only transitions between them.
 //!
 //! A virtual CPU is *on a hart* (running), *queued* (runnable), *asleep* (parked, or waiting for a
-//! synchronous call), *held* (it would be queued, but its process is stopped), or *ended*. It is
-//! *active* on a hart or queued. When its process ends, no
-//! virtual CPU may run any more, because the reaper begins when none is active. What becomes of a
-//! virtual CPU depends on its state:
+//! synchronous call), *held* (it would be queued, but its process is stopped, or another virtual
+//! CPU copies its memory), or *ended*. It is *active* on a hart or queued. When its process ends,
+//! no virtual CPU may run any more, because the reaper begins when none is active. What becomes of
+//! a virtual CPU depends on its state:
 //!
 //! - Asleep: whatever would wake it ends it, so it never becomes active.
 //! - Queued: it ends when a hart takes it from the queue ([`Event::Dispatch`]).
@@ -54,7 +54,7 @@ pub enum CpuState {
     Parked,
     /// Asleep in a synchronous call that has to wait.
     Waiting,
-    /// Neither asleep nor in the run queue: its process is stopped.
+    /// Neither asleep nor in the run queue: its process is stopped, or its memory is being copied.
     Held,
     /// Ended.
     Ended,
@@ -108,7 +108,7 @@ pub enum Event {
     Unpark,
     /// Its synchronous call has completed.
     Complete,
-    /// Its process is continued.
+    /// Its process is continued, or its memory has been copied.
     Release,
     /// It calls `exit`.
     Exit,
@@ -119,7 +119,7 @@ pub enum Event {
 pub enum Order {
     /// It runs.
     Run,
-    /// It leaves its hart: its process is stopped.
+    /// It leaves its hart: its process is stopped, or its memory is being copied.
     Stop,
     /// It ends: its process is ending, or another virtual CPU replaces the program.
     End,
@@ -194,6 +194,12 @@ impl Census {
     #[must_use]
     pub const fn active(&self) -> usize {
         self.active
+    }
+
+    /// Those that are on a hart.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.running.iter().map(|&count| usize::from(count)).sum()
     }
 
     /// The harts that some are on.
@@ -290,6 +296,8 @@ mod tests {
             let active = states.iter().filter(|state| is_active(**state)).count();
             let alive = states.iter().filter(|&&state| state != CpuState::Ended).count();
             assert_eq!((census.active(), census.alive()), (active, alive));
+            let running = states.iter().filter(|state| state.hart().is_some()).count();
+            assert_eq!(census.running(), running);
             for hart in 0..4 {
                 let is_used = states.iter().any(|state| state.hart() == Some(hart));
                 assert_eq!(census.harts().any(|other| other == hart), is_used);

@@ -344,15 +344,24 @@ impl Kin {
         for _ in 0..limit {
             let Some(member) = self.member_from(group, from) else { break };
             from = member + 1;
-            let Some(kinship) = self.all.get(&member) else { continue };
-            let parent = self.all.get(&kinship.parent);
-            let may_continue = parent
-                .is_some_and(|parent| parent.group != group && parent.session == kinship.session);
-            if may_continue && kinship.news != Some(News::Ended) {
+            let has_ended =
+                self.all.get(&member).is_some_and(|kinship| kinship.news == Some(News::Ended));
+            if self.has_shell(member) && !has_ended {
                 return false;
             }
         }
         true
+    }
+
+    /// Whether `id` has, or had until it ended, a parent in another group of the same session: that
+    /// keeps its group from being orphaned.
+    #[must_use]
+    pub fn has_shell(&self, id: Id) -> bool {
+        let Some(kinship) = self.all.get(&id) else { return false };
+        let parent = self.all.get(&kinship.parent);
+        parent.is_some_and(|parent| {
+            parent.group != kinship.group && parent.session == kinship.session
+        })
     }
 }
 

@@ -103,7 +103,10 @@ fn a_group_without_a_shell_is_orphaned() {
     kin.set_group(1, 3, 2).unwrap();
     kin.set_group(3, 4, 2).unwrap();
     assert!(!kin.is_orphaned(2, LIMIT));
+    // The shell can make 2 and 3 go on; 4 is no reason to.
+    assert!(!kin.has_shell(1) && kin.has_shell(2) && kin.has_shell(3) && !kin.has_shell(4));
     kin.set_news(2, Some(News::Ended));
+    assert!(kin.has_shell(2), "it had");
     assert!(!kin.is_orphaned(2, LIMIT));
     kin.remove(3);
     assert!(kin.is_orphaned(2, LIMIT));

@@ -6,7 +6,8 @@
 //! first for as long, while they work for a process that has been charged less.
 //!
 //! Without that condition a server alone on its level would be delayed by its own calls: they would
-//! all be done before its next coroutine runs, and answers would come in bursts.
+//! all be done before its next coroutine runs, and answers would come in bursts. The end of a child
+//! is different: a thread waits for that, and another one of the same process runs meanwhile.
 //!
 //! Several virtual CPUs may have come together on one hart: the coroutine that switches to each of
 //! them is one of these peers. If they took turns at each system call, every request would pay for
@@ -97,6 +98,11 @@ impl LetThrough {
     /// their vruntimes cannot be compared.
     pub fn is_behind(self, process: u32, priority: Priority, vruntime: i64) -> bool {
         process != self.process && (priority != self.priority || vruntime < self.vruntime)
+    }
+
+    /// The same for work that threads of `process` wait for: none of them was let through.
+    pub fn is_awaited(self, process: u32, priority: Priority, vruntime: i64) -> bool {
+        process == self.process || self.is_behind(process, priority, vruntime)
     }
 }
 
@@ -199,6 +205,8 @@ mod tests {
         assert!(!through.is_behind(8, priority, 50), "as much is not behind");
         assert!(through.is_behind(8, Priority::MOST_URGENT, 1000), "vruntimes of another level");
         assert!(!through.is_behind(7, Priority::MOST_URGENT, 0), "its own work");
+        assert!(through.is_awaited(7, priority, 1000), "its own work, for another thread");
+        assert!(through.is_awaited(8, priority, 49) && !through.is_awaited(8, priority, 50));
     }
 
     /// A program that computes for whole slices beside work of many polls for another process: each

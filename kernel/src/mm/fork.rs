@@ -41,7 +41,8 @@ impl AddressSpace {
     /// Copies the first memory at `from` or above into `child`, a space that nothing else uses yet,
     /// in a few microseconds. Returns the address to continue at; `None` if there is no more. Pages
     /// of the kernel are left out. Of a shared mapping the child gets the region without pages: it
-    /// takes them from the object on first access.
+    /// takes them from the object on first access. [`Self::end_copying`] follows after the last
+    /// portion, and after an error.
     ///
     /// # Errors
     /// `OutOfMemory`. The child is to be dropped then.
@@ -87,12 +88,17 @@ impl AddressSpace {
             });
         }
         theirs.adjust_charge();
-        if count > 0 && rights.write && how == Copying::Copy {
-            // Before the child runs: its pages must not change any more.
-            self.flush(start..end);
-        }
         copied?;
         Ok(Some(end))
+    }
+
+    /// After the last portion of a copy, and before the child runs: from here on no hart writes to
+    /// a page of both.
+    ///
+    /// Once, and not after each portion: until then nothing of this process runs (decision 69), so
+    /// nothing writes by an old translation.
+    pub fn end_copying(&self) {
+        self.flush(0..layout::USER_END);
     }
 }
 

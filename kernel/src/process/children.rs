@@ -201,9 +201,10 @@ pub(super) fn orphan_some(id: ProcessId, orphaned: &mut Orphaned) -> bool {
                 if let Some(process) = &record.process {
                     process.parent.store(0, Relaxed);
                 }
+                let had_shell = table.kin.has_shell(child);
                 table.kin.orphan(child);
                 let group = table.kin.get(child).map_or(0, |kinship| kinship.group);
-                if table.needs_help(group) {
+                if had_shell && table.needs_help(group) {
                     // At most one for each child of this portion.
                     let _ = orphaned.push(group);
                 }
@@ -244,9 +245,15 @@ pub fn is_orphaned(group: ProcessId) -> bool {
     TABLE.lock().kin.is_orphaned(group, MEMBERS_EXAMINED)
 }
 
-/// Whether `group` is orphaned and has a stopped member.
+/// Whether `group`, of which a member has ended, is orphaned and has a stopped member.
 pub(super) fn needs_help(group: ProcessId) -> bool {
     TABLE.lock().needs_help(group)
+}
+
+/// Whether the parent of a process can make its group go on: the group may be orphaned when the
+/// process ends.
+pub(super) fn has_shell(id: ProcessId) -> bool {
+    TABLE.lock().kin.has_shell(id)
 }
 
 /// Records for the parent how a process ended. It is freed, and its children are orphans already.

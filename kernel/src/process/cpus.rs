@@ -61,6 +61,10 @@ pub(crate) struct Cpus {
     held: Option<(usize, usize)>,
     /// The virtual CPU that replaces the program; all others end.
     replacer: Option<usize>,
+    /// The virtual CPU that copies the memory; all others are held.
+    copier: Option<usize>,
+    /// Whether something else than to run may become of a virtual CPU: [`Self::order`] looks.
+    has_orders: bool,
     /// The code with which the first thread of a Linux program has ended.
     pub first_code: Option<u8>,
     /// Memory for the reaper, until it has been notified.
@@ -87,6 +91,8 @@ impl Cpus {
             stopped: Stops::NONE,
             held: None,
             replacer: None,
+            copier: None,
+            has_orders: false,
             first_code: None,
             reaper_place: Some(reaper_place),
         }
@@ -325,24 +331,45 @@ impl Cpus {
     }
 
     /// What is to become of virtual CPU `index`.
+    #[inline]
     fn order(&self, index: usize) -> Order {
-        let is_ended_by_another = self.replacer.is_some_and(|replacer| replacer != index);
-        if self.ending.is_some() || is_ended_by_another {
+        if !self.has_orders {
+            return Order::Run;
+        }
+        let is_another = |chosen: Option<usize>| chosen.is_some_and(|chosen| chosen != index);
+        if self.ending.is_some() || is_another(self.replacer) {
             Order::End
-        } else if self.stopped.is_stopped() {
+        } else if self.stopped.is_stopped() || is_another(self.copier) {
             Order::Stop
         } else {
             Order::Run
         }
     }
 
-    /// Puts virtual CPU `index`, which has become held, at the end of the list.
+    /// Called after each change of what [`Self::order`] depends on.
+    fn orders_changed(&mut self) {
+        self.has_orders = self.ending.is_some()
+            || self.replacer.is_some()
+            || self.copier.is_some()
+            || self.stopped.is_stopped();
+    }
+
+    /// Whether virtual CPU `index`, which has a hart, must leave it.
+    pub fn must_leave(&self, index: usize) -> bool {
+        !matches!(self.order(index), Order::Run)
+    }
+
+    /// Puts virtual CPU `index`, which has become held, at the end of the list. The one that copies
+    /// the memory comes first: until it is done, no other is released.
     fn hold(&mut self, index: usize) {
+        let is_first = self.copier == Some(index);
+        let next = self.held.filter(|_| is_first).map(|(first, _)| first);
         if let Some(status) = self.status(index) {
-            status.next_held = None;
+            status.next_held = next;
         }
         match self.held {
             None => self.held = Some((index, index)),
+            Some((_, last)) if is_first => self.held = Some((index, last)),
             Some((first, last)) => {
                 if let Some(status) = self.status(last) {
                     status.next_held = Some(index);
@@ -372,13 +399,17 @@ impl Cpus {
     /// The process is stopped by `signal`, which came when it had been told to go on `continued`
     /// times. Returns false if it is stopped already, or ending.
     pub fn begin_stop(&mut self, signal: u8, continued: u64) -> bool {
-        self.ending.is_none() && self.stopped.begin(signal, continued)
+        let begins = self.ending.is_none() && self.stopped.begin(signal, continued);
+        self.orders_changed();
+        begins
     }
 
     /// The process has been told to go on, for the `continued`th time. Returns false if it was not
     /// stopped, or by a signal that came later.
     pub fn end_stop(&mut self, continued: u64) -> bool {
-        self.stopped.end(continued)
+        let ends = self.stopped.end(continued);
+        self.orders_changed();
+        ends
     }
 
     /// If the process is stopped and none has a hart any more: the signal, once.
@@ -409,6 +440,7 @@ impl Cpus {
     pub fn begin_ending(&mut self, status: WaitStatus) -> bool {
         let is_first = self.ending.is_none();
         self.ending.get_or_insert(status);
+        self.orders_changed();
         is_first
     }
 
@@ -419,8 +451,32 @@ impl Cpus {
         let begins = !self.is_closed();
         if begins {
             self.replacer = Some(index);
+            self.orders_changed();
         }
         begins
+    }
+
+    /// Virtual CPU `index` begins to copy the memory, or goes on to: all others are held from their
+    /// next transition on. [`Self::kick`] follows. Returns false if it has to wait for another one
+    /// that does the same, or ends.
+    pub fn begin_copying(&mut self, index: usize) -> bool {
+        let begins = !self.is_closed() && self.copier.is_none_or(|copier| copier == index);
+        if begins {
+            self.copier = Some(index);
+            self.orders_changed();
+        }
+        begins
+    }
+
+    /// The memory has been copied; [`Self::release_one`] follows.
+    pub fn end_copying(&mut self) {
+        self.copier = None;
+        self.orders_changed();
+    }
+
+    /// The virtual CPU that copies the memory.
+    pub fn copier(&self) -> Option<&Arc<VirtualCpu>> {
+        self.entry(self.copier?).map(|(cpu, _)| cpu)
     }
 
     /// Whether virtual CPU `index` replaces the program.
@@ -456,6 +512,7 @@ impl Cpus {
         }
         self.in_executor = [0; IN_EXECUTOR_MAX];
         self.replacer = None;
+        self.orders_changed();
         ended
     }
 

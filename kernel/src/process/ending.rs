@@ -18,12 +18,14 @@ pub(super) mod halt {
     pub const REPLACING: u8 = 2;
     /// The process is stopped.
     pub const STOPPED: u8 = 4;
+    /// One of them copies the memory of the process; all others are held.
+    pub const COPYING: u8 = 8;
 }
 
 impl Process {
     /// Whether it has ended or is going to.
     pub fn is_ending(&self) -> bool {
-        self.halted.load(Acquire) & halt::ENDING != 0
+        self.is_halted_for(halt::ENDING)
     }
 
     /// Whether there may be a reason for which a virtual CPU does not enter user mode.
@@ -34,15 +36,18 @@ impl Process {
 
     /// Whether one of its virtual CPUs replaces the program.
     pub(super) fn is_being_replaced(&self) -> bool {
-        self.halted.load(Acquire) & halt::REPLACING != 0
+        self.is_halted_for(halt::REPLACING)
+    }
+
+    /// Whether it is halted for this reason.
+    pub(super) fn is_halted_for(&self, reason: u8) -> bool {
+        self.halted.load(Acquire) & reason != 0
     }
 
     /// Whether `cpu`, which has a hart, must leave it.
     #[cold]
     pub(super) fn must_leave(&self, cpu: &VirtualCpu) -> bool {
-        self.is_ending()
-            || self.is_stopped()
-            || self.is_being_replaced() && !self.cpus.lock().is_replacer(cpu.index)
+        self.is_ending() || self.is_stopped() || self.cpus.lock().must_leave(cpu.index)
     }
 
     /// Adds a reason. Called with `cpus` locked, before harts are interrupted.

@@ -244,9 +244,13 @@ impl Process {
             let _ = cpus.release_one();
             let Some((cpu, state)) = cpus.at_or_after(next) else {
                 let threads = usize::from(keeper.index >= cops_abi::page::MAX_CPUS);
-                let is_alone = cpus.census().alive() <= 1 && cpus.thread_count() == threads;
+                if cpus.census().alive() <= 1 && cpus.thread_count() == threads {
+                    return Others::Ended;
+                }
+                drop(cpus);
                 // Some had a hart, and end when they leave it: they are looked at again.
-                return if is_alone { Others::Ended } else { Others::More(0) };
+                self.hurry_paused();
+                return Others::More(0);
             };
             let cpu = cpu.clone();
             next = cpu.index + 1;

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::mem::offset_of;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -12,14 +11,18 @@ use cops_abi::interrupt::{CpuRecord, PostedDescriptor};
 use cops_abi::page::ProcessPage;
 use cops_abi::{Errno, layout};
 
+use super::copying::OthersHeld;
 use super::number::{Number, Unstarted};
 use super::signals::CpuSignals;
-use super::{Parts, PersonalityKind, Process, Thread, reaper};
+use super::{Parts, PersonalityKind, Process, Thread, VirtualCpu, reaper};
 use crate::arch::UserContext;
 use crate::mm::{self, Copying, UserRange};
 
 /// A copy that is being made. Dropping it frees everything.
 pub struct Forking {
+    /// The stack pointer of the caller, which tells two calls with equal arguments apart: that of a
+    /// handler, and the one that it interrupts.
+    pub(super) caller: usize,
     /// The registers with which the child begins.
     context: UserContext,
     /// The signals that the child's virtual CPU blocks, and its alternate stack.
@@ -30,6 +33,10 @@ pub struct Forking {
     clear_at_end: usize,
     /// How the child gets the memory.
     copying: Copying,
+    /// The parent's pages become copies, and do not change until all are: no handler begins.
+    is_copying: bool,
+    /// While they do, unless there is no other virtual CPU.
+    others: Option<OthersHeld>,
     stage: Stage,
 }
 
@@ -45,6 +52,8 @@ enum Stage {
     Opening(Number, Box<Parts>, usize),
     /// Its files, and the first so many of the areas that it shares with the kernel.
     Sharing(Number, Box<Parts>, usize),
+    /// Its files. The parent's other virtual CPUs are leaving their harts.
+    Holding(Number, Box<Parts>),
     /// Its files, and the parent's memory below this address.
     Copying(Number, Box<Parts>, usize),
     /// The process, without a virtual CPU.
@@ -53,11 +62,13 @@ enum Stage {
 
 impl Forking {
     /// A copy that begins with the registers in `context` and these signals, gets its number at
-    /// `child_number`, and clears the word at `clear_at_end` when its first thread ends.
+    /// `child_number`, and clears the word at `clear_at_end` when its first thread ends. `caller`
+    /// is the stack pointer of the call.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub fn new(
+        caller: usize,
         context: UserContext,
         signals: CpuSignals,
         child_number: Option<UserRange>,
@@ -65,22 +76,47 @@ impl Forking {
         copying: Copying,
     ) -> Result<Self, Errno> {
         mm::admit()?;
-        let stage = Stage::Nothing;
-        Ok(Self { context, signals, child_number, clear_at_end, copying, stage })
+        Ok(Self {
+            caller,
+            context,
+            signals,
+            child_number,
+            clear_at_end,
+            copying,
+            is_copying: false,
+            others: None,
+            stage: Stage::Nothing,
+        })
     }
 
-    /// Executes a portion on behalf of `parent`. `None` if there is more to do; the result is the
+    /// Whether no handler may begin before the next portion.
+    pub(super) fn is_copying(&self) -> bool {
+        self.is_copying
+    }
+
+    /// The memory is not being copied any more.
+    fn end_copying(&mut self, parent: &Process) {
+        if core::mem::take(&mut self.is_copying) {
+            parent.space.end_copying();
+            self.others = None;
+        }
+    }
+
+    /// Executes a portion on behalf of `cpu`. `None` if there is more to do; the result is the
     /// number of the child.
-    pub fn resume(&mut self, parent: &Arc<Process>) -> Option<CallResult> {
-        let step = self.step(parent);
+    pub fn resume(&mut self, cpu: &VirtualCpu) -> Option<CallResult> {
+        let parent = &cpu.process;
+        let step = self.step(cpu);
         if step.is_err() {
+            self.end_copying(parent);
             // Another virtual CPU of the parent may already be waiting for the child.
             parent.child_ended.wake_all();
         }
         step.transpose()
     }
 
-    fn step(&mut self, parent: &Arc<Process>) -> Result<Option<usize>, Errno> {
+    fn step(&mut self, cpu: &VirtualCpu) -> Result<Option<usize>, Errno> {
+        let parent = &cpu.process;
         self.stage = match core::mem::take(&mut self.stage) {
             Stage::Nothing => Stage::Numbered(Number::reserve(Some(parent))?),
             Stage::Numbered(number) => {
@@ -96,9 +132,9 @@ impl Forking {
                         PersonalityKind::Native => Stage::Sharing(number, parts, 0),
                         PersonalityKind::Linux => {
                             parts.areas().map_linux()?;
-                            Stage::Copying(number, parts, 0)
+                            Stage::Holding(number, parts)
                         }
-                        PersonalityKind::Tutorial => Stage::Copying(number, parts, 0),
+                        PersonalityKind::Tutorial => Stage::Holding(number, parts),
                     }
                 }
             }
@@ -106,13 +142,23 @@ impl Forking {
                 if parts.areas().map(count)? {
                     Stage::Sharing(number, parts, count + 1)
                 } else {
+                    Stage::Holding(number, parts)
+                }
+            }
+            Stage::Holding(number, parts) => {
+                // Lent memory is that of both, as long as it is lent.
+                self.is_copying = self.copying == Copying::Copy;
+                if !self.is_copying || OthersHeld::hold(&mut self.others, cpu) {
                     Stage::Copying(number, parts, 0)
+                } else {
+                    Stage::Holding(number, parts)
                 }
             }
             Stage::Copying(number, parts, from) => {
                 match parent.space.copy_some(&parts.space, from, self.copying)? {
                     Some(next) => Stage::Copying(number, parts, next),
                     None => {
+                        self.end_copying(parent);
                         let ceiling = parent.ceiling.priority();
                         let what = (parent.program(), parent.personality.copy()?);
                         parts.space.set_page_limit(parent.space.page_limit());

@@ -127,13 +127,21 @@ impl Process {
         }
         cpus.set_thread_priority(&cpu, priority);
         drop(cpus);
-        let urgency = self.urgency(&cpu);
+        self.urgency_changed(&cpu, state);
+        if state == CpuState::Held {
+            self.raise_copier(&cpu);
+        }
+    }
+
+    /// `cpu`, a thread that was found in this state, counts as more or less urgent than before.
+    pub(super) fn urgency_changed(&self, cpu: &Arc<VirtualCpu>, state: CpuState) {
+        let urgency = self.urgency(cpu);
         if matches!(state, CpuState::Running { .. }) {
             // Its hart compares it with others by this.
             cpu.entity.set_priority(urgency);
-            RUN_QUEUE.raise_paused(&cpu, urgency);
+            RUN_QUEUE.raise_paused(cpu, urgency);
         } else {
-            RUN_QUEUE.raise(&cpu, urgency);
+            RUN_QUEUE.raise(cpu, urgency);
             if state == CpuState::Waiting {
                 cpu.reorder_on_futex(urgency);
             }

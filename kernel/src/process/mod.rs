@@ -8,6 +8,7 @@ mod alarm;
 mod blocked;
 mod calls;
 pub mod children;
+mod copying;
 mod cpu;
 mod cpus;
 mod ending;

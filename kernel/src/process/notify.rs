@@ -325,7 +325,8 @@ impl Process {
 
     #[cold]
     fn interrupt(&self, index: usize, context: &mut UserContext) {
-        if self.is_being_replaced() {
+        // Its handler could wait for a virtual CPU that is held.
+        if self.is_being_replaced() || self.is_being_copied() {
             return;
         }
         if !self.ring.may_have_results(&self.page.ring) {

@@ -307,8 +307,10 @@ async fn end(process: Arc<Process>, portions: &mut Portions) -> WaitStatus {
         send(signal::SIGHUP, group, &mut *portions).await;
     }
     let group = children::kinship(id).map_or(0, |kinship| kinship.group);
+    // A group that was orphaned before is left alone, as POSIX has it.
+    let had_shell = children::has_shell(id);
     children::ended(id, status);
-    if children::needs_help(group) {
+    if had_shell && children::needs_help(group) {
         portions.let_others().await;
         help(group, portions).await;
     }
@@ -357,7 +359,8 @@ impl Portions {
     /// Charges the portion that ends here.
     fn end(&self) {
         if let Some(payer) = &self.payer {
-            payer.account.charge(arch::now_ticks().saturating_sub(self.begin_ticks));
+            // The parent waits for the end of its child, or does not mind when it comes.
+            payer.account.charge_awaited(arch::now_ticks().saturating_sub(self.begin_ticks));
         }
     }
 }

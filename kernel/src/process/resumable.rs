@@ -89,10 +89,12 @@ pub fn is_unfinished(cpu: &VirtualCpu, frame: &SyscallFrame) -> bool {
 
 /// Whether `cpu` is at the instruction of a call between two portions of it, and no handler may
 /// come between them: after another such call, this one would begin anew, and has reserved
-/// addresses.
+/// addresses; or the handler would wait for a virtual CPU that is held for this call.
 pub fn comes_first(cpu: &VirtualCpu) -> bool {
-    cpu.unfinished.lock().as_ref().is_some_and(|unfinished| {
-        matches!(unfinished.call, Resumable::Move(_) | Resumable::Replace { .. })
+    cpu.unfinished.lock().as_ref().is_some_and(|unfinished| match &unfinished.call {
+        Resumable::Move(_) | Resumable::Replace { .. } => true,
+        Resumable::Fork(forking) => forking.is_copying(),
+        _ => false,
     })
 }
 
@@ -106,7 +108,7 @@ pub fn resume(
     frame: &SyscallFrame,
     begin: impl FnOnce(&Arc<Process>) -> Result<Resumable, Errno>,
 ) -> Option<CallResult> {
-    advance_call(cpu, frame, begin, |call| call.resume(&cpu.process), Option::is_some)
+    advance_call(cpu, frame, begin, |call| call.resume(cpu), Option::is_some)
         .unwrap_or_else(|error| Some(Err(error)))
 }
 
@@ -149,6 +151,17 @@ pub fn execute(
 
 fn is_over<T>(result: &Result<Portion<T>, Errno>) -> bool {
     !matches!(result, Ok(Portion::More | Portion::Waits))
+}
+
+/// If `cpu` is in the middle of starting a copy of its process, which it did not begin with this
+/// stack pointer, forgets that: a handler has interrupted it. The other call begins anew.
+pub fn forget_fork_of_other(cpu: &VirtualCpu, stack_pointer: usize) {
+    let is_other = |unfinished: &mut Unfinished| match &unfinished.call {
+        Resumable::Fork(forking) => forking.caller != stack_pointer,
+        _ => false,
+    };
+    let other = cpu.unfinished.lock().take_if(is_other);
+    drop(other);
 }
 
 /// What the call of `cpu` waits for of which the last portion has ended with [`Portion::Waits`].
@@ -196,7 +209,8 @@ fn advance_call<R>(
 }
 
 impl Resumable {
-    fn resume(&mut self, process: &Arc<Process>) -> Option<CallResult> {
+    fn resume(&mut self, cpu: &VirtualCpu) -> Option<CallResult> {
+        let process = &cpu.process;
         match self {
             Resumable::Unmap(rest) => {
                 let left = process.space.unmap_some(rest);
@@ -228,7 +242,7 @@ impl Resumable {
                 let left = process.space.protect_some(rest, *rights);
                 advance(rest, left)
             }
-            Resumable::Fork(forking) => forking.resume(process),
+            Resumable::Fork(forking) => forking.resume(cpu),
             // They have other results, which `spawn` and `execute` take.
             Resumable::Spawn(_) | Resumable::Exec(_) => Some(Err(Errno::EINVAL)),
             Resumable::Lower { family, priority, next } => {

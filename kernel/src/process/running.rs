@@ -250,10 +250,13 @@ impl Process {
         if let Some(status) = cpus.status(index) {
             status.result = result;
         }
+        drop(cpus);
         if state == Some(CpuState::Held) {
+            if self.is_being_copied() {
+                self.raise_copier(&cpu);
+            }
             return true;
         }
-        drop(cpus);
         trace::emit(move || Event::WaitEnd { process: self.id, cpu: index.min(15) as u8 });
         self.queue(cpu);
         true

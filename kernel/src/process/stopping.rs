@@ -14,8 +14,8 @@ use cops_algorithms::signals::{continues, excluded_by, stops_orphans};
 use super::ending::halt;
 use super::{FIRST_PROCESS, Process, children};
 
-/// Virtual CPUs that are released at once when a process goes on.
-const RELEASED_AT_ONCE: usize = 16;
+/// Virtual CPUs that are released at once when a process goes on, or its memory has been copied.
+pub(super) const RELEASED_AT_ONCE: usize = 16;
 /// Virtual CPUs that one which gets a hart releases.
 const RELEASED_BY_EACH: usize = 2;
 
@@ -106,7 +106,7 @@ impl Process {
         self.release_held(RELEASED_BY_EACH);
     }
 
-    fn release_held(&self, count: usize) {
+    pub(super) fn release_held(&self, count: usize) {
         for _ in 0..count {
             let mut cpus = self.cpus.lock();
             if !cpus.has_held() {

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering:
 
 use cops_abi::linux::thread_control::NAME_BYTES;
 use cops_abi::{Errno, Priority};
-use cops_algorithms::priority::AtomicPriority;
+use cops_algorithms::priority::{AtomicOptionalPriority, AtomicPriority};
 use cops_fallible::map::Spare;
 use cops_fallible::{Map, try_arc};
 use cops_lock::Mutex;
@@ -54,6 +54,9 @@ pub struct Thread {
     priority: AtomicPriority,
     /// Its own level.
     base: AtomicPriority,
+    /// While it copies the memory of its process: the most urgent level of the threads that are
+    /// held meanwhile. Written with the process's virtual CPUs locked.
+    copies_for: AtomicOptionalPriority,
     /// Whether it was stopped inside the executor: [`OUTSIDE`], [`INSIDE`], [`CROWDED`].
     executor: AtomicU8,
     /// It is ending, and no thread begins to wait for a lock of it any more.
@@ -95,6 +98,7 @@ impl Thread {
             id,
             priority: AtomicPriority::new(priority),
             base: AtomicPriority::new(priority),
+            copies_for: AtomicOptionalPriority::none(),
             executor: AtomicU8::new(OUTSIDE),
             has_left_locks: AtomicBool::new(false),
             name: Mutex::new([0; NAME_BYTES]),
@@ -159,12 +163,25 @@ impl Thread {
     /// the executor it is as urgent as what may wait for it.
     pub(super) fn urgency(&self, waiting: impl FnOnce() -> u64) -> Priority {
         let own = self.priority();
+        let own = self.copies_for.load(Relaxed).map_or(own, |other| other.more_urgent_of(own));
         match self.executor.load(Relaxed) {
             OUTSIDE => own,
             INSIDE => Priority::most_urgent_in(waiting())
                 .map_or(own, |waiting| waiting.more_urgent_of(own)),
             _ => Priority::MOST_URGENT,
         }
+    }
+
+    /// It copies the memory of its process, while threads of this priority are held; `None`: it is
+    /// done.
+    pub(super) fn copy_for(&self, priority: Option<Priority>) {
+        self.copies_for.store(priority, Relaxed);
+    }
+
+    /// It copies the memory, while a thread of this priority is held too.
+    pub(super) fn copy_for_another(&self, priority: Priority) {
+        let before = self.copies_for.load(Relaxed);
+        self.copy_for(Some(before.map_or(priority, |before| before.more_urgent_of(priority))));
     }
 
     /// Its own level, without what it inherits; not capped.

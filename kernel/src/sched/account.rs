@@ -68,6 +68,12 @@ impl Account {
         peers::note_work(self);
     }
 
+    /// The same for work that threads of the process wait for, while others of it may run.
+    pub fn charge_awaited(&self, ticks: u64) {
+        self.charge(ticks);
+        peers::note_awaited(self);
+    }
+
     /// Ticks during which the virtual CPUs of the process had a hart.
     pub fn used_ticks(&self) -> u64 {
         self.used_ticks.load(Relaxed)

@@ -45,25 +45,33 @@ pub(super) fn let_through(account: &Account, used_vruntime: i64) {
 }
 
 /// The kernel has worked on this hart for the process with this `account`.
+#[inline]
 pub(super) fn note_work(account: &Account) {
+    note(account, LetThrough::is_behind);
+}
+
+/// The same for work that threads of the process wait for.
+pub(super) fn note_awaited(account: &Account) {
+    note(account, LetThrough::is_awaited);
+}
+
+#[inline]
+fn note(account: &Account, is_reason: impl Fn(LetThrough, ProcessId, Priority, i64) -> bool) {
     let record = &THROUGH[arch::hart_index()];
-    let process: ProcessId = record.process.load(Relaxed);
     let through = LetThrough {
-        process,
+        process: record.process.load(Relaxed),
         priority: record.priority.load(),
         vruntime: record.vruntime.load(Relaxed),
     };
-    if through.is_behind(
-        account.process(),
-        account.vruntime().priority(),
-        account.vruntime().without_open_slices(),
-    ) {
+    let (priority, vruntime) =
+        (account.vruntime().priority(), account.vruntime().without_open_slices());
+    if is_reason(through, account.process(), priority, vruntime) {
         record.others_behind.store(true, Relaxed);
     }
 }
 
-/// Whether the kernel has worked on this hart for a process with a smaller charge since a virtual
-/// CPU last let peers run first.
+/// Whether the kernel has worked on this hart for a process with a smaller charge, or for threads
+/// that wait for the work, since a virtual CPU last let peers run first.
 pub fn others_are_behind() -> bool {
     THROUGH[arch::hart_index()].others_behind.load(Relaxed)
 }

@@ -153,6 +153,8 @@ pub fn fork(
         // The child has a virtual CPU 0 only, and the library knows on which one it runs.
         return Err(Errno::EINVAL);
     }
+    let caller = context.stack_pointer();
+    resumable::forget_fork_of_other(cpu, caller);
     let child = resumable::resume(cpu, frame, |_| {
         context.save_floating_point();
         let copy =
@@ -162,7 +164,7 @@ pub fn fork(
             cpu.process.space.prepare_to_lend(context.stack_pointer());
         }
         let clear_at_end = request.clear_at_end;
-        let forking = Forking::new(copy, signals, number, clear_at_end, copying)?;
+        let forking = Forking::new(caller, copy, signals, number, clear_at_end, copying)?;
         Ok(Resumable::Fork(try_box(forking)?))
     });
     let child = child.transpose()?;

@@ -129,6 +129,15 @@ impl<C: Client> RunQueue<C> {
         }
     }
 
+    /// Those paused virtual CPUs that `is_one` names have to leave their harts: their switching
+    /// coroutines are polled before all others.
+    pub fn hurry_paused(&self, is_one: impl Fn(&C) -> bool) {
+        let inner = self.lock(Purpose::Pause);
+        for member in inner.switchers.iter().filter(|member| member.cpu().is_some_and(&is_one)) {
+            member.raise_paused(Priority::MOST_URGENT);
+        }
+    }
+
     /// Whether a virtual CPU waits that takes precedence over the one that `switcher` runs, which
     /// has this `priority` now.
     pub fn must_stop(&self, switcher: usize, priority: Priority, slice: &Slice) -> bool {

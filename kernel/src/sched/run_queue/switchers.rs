@@ -202,6 +202,11 @@ impl<C: Client> Member<C> {
         replace(&mut self.state, State::Choosing)
     }
 
+    /// What it holds.
+    pub(super) fn cpu(&self) -> Option<&C> {
+        if let State::Holds(held) = &self.state { Some(&held.cpu) } else { None }
+    }
+
     /// Whether it holds `cpu`.
     pub(super) fn holds(&self, cpu: &C) -> bool {
         matches!(&self.state, State::Holds(held) if ptr::eq(&*held.cpu, cpu))

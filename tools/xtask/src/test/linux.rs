@@ -59,7 +59,7 @@ const PACKAGES: [(&str, &[&str]); 2] = [("rust", &["event-loop"]), ("peers", &["
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 56] = [
+const TESTS: [Test; 57] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -256,6 +256,15 @@ const TESTS: [Test; 56] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "execve is in order",
+        message: "",
+    },
+    Test {
+        name: "moment: fork beside threads that write, stopped, killed, interrupted",
+        program: "moment",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "each child has the memory of one moment",
         message: "",
     },
     Test {

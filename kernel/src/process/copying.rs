@@ -1,0 +1,90 @@
+//! Holding the other virtual CPUs of a process while one copies its memory for a child (decision
+//! 69), so that the copy is that of one moment.
+//!
+//! They are held as those of a stopped process are. The one that copies is as urgent meanwhile as
+//! the most urgent thread that waits for it.
+#![forbid(unsafe_code)]
+
+use alloc::sync::Arc;
+
+use cops_abi::Priority;
+
+use super::cpu::{CpuState, RUN_QUEUE};
+use super::ending::halt;
+use super::stopping::RELEASED_AT_ONCE;
+use super::{Process, VirtualCpu};
+
+/// The others are held until this is dropped.
+pub(super) struct OthersHeld(Arc<Process>);
+
+impl OthersHeld {
+    /// Holds the others, or goes on to: `held` is what earlier attempts have made. Returns false if
+    /// some have not left their harts yet, or another virtual CPU copies the memory; then the
+    /// caller tries again in its next portion.
+    pub(super) fn hold(held: &mut Option<Self>, cpu: &VirtualCpu) -> bool {
+        let process = &cpu.process;
+        let mut cpus = process.cpus.lock();
+        if cpus.census().alive() == 1 {
+            // No other can start one.
+            return true;
+        }
+        if !cpus.begin_copying(cpu.index) {
+            return false;
+        }
+        if held.is_none() {
+            *held = Some(Self(process.clone()));
+            // Before harts are interrupted: a hart that checks because of that sees it.
+            process.halt(halt::COPYING);
+            cpus.kick();
+            if let Some(thread) = cpu.as_thread() {
+                thread.copy_for(Priority::most_urgent_in(cpus.thread_levels()));
+            }
+        }
+        let is_alone = cpus.census().running() == 1;
+        drop(cpus);
+        if !is_alone {
+            process.hurry_paused();
+        }
+        is_alone
+    }
+}
+
+impl Drop for OthersHeld {
+    fn drop(&mut self) {
+        let process = &*self.0;
+        let mut cpus = process.cpus.lock();
+        if let Some(thread) = cpus.copier().and_then(|cpu| cpu.as_thread()) {
+            thread.copy_for(None);
+        }
+        cpus.end_copying();
+        process.unhalt(halt::COPYING);
+        drop(cpus);
+        process.release_held(RELEASED_AT_ONCE);
+    }
+}
+
+impl Process {
+    /// Whether one of its virtual CPUs copies its memory.
+    pub(super) fn is_being_copied(&self) -> bool {
+        self.is_halted_for(halt::COPYING)
+    }
+
+    /// Makes those of its virtual CPUs leave their harts that are to, and are paused there because
+    /// of what is more urgent than they are: what waits for that may be the most urgent.
+    pub(super) fn hurry_paused(&self) {
+        RUN_QUEUE.hurry_paused(|cpu| core::ptr::eq(&*cpu.process, self));
+    }
+
+    /// `held` is held, and may be more urgent than the virtual CPU that copies the memory.
+    #[cold]
+    pub(super) fn raise_copier(&self, held: &VirtualCpu) {
+        let cpus = self.cpus.lock();
+        let Some(copier) = cpus.copier().cloned() else { return };
+        let state = cpus.get(copier.index).map(|(_, state)| state);
+        if let (Some(thread), Some(held)) = (copier.as_thread(), held.as_thread()) {
+            thread.copy_for_another(held.priority());
+        }
+        drop(cpus);
+        self.urgency_changed(&copier, state.unwrap_or(CpuState::Ended));
+    }
+}
