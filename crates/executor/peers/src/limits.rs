@@ -31,6 +31,12 @@ pub fn contenders() -> [Contender; 2] {
     [Cops, CopsRuntime]
 }
 
+/// Whether so many instructions of this row are above its limit, if it has one.
+pub fn is_exceeded(row: &str, contender: Contender, instructions: f64) -> bool {
+    let limit = LIMITS.iter().find(|&&(limited, of, _)| limited == row && of == contender);
+    limit.is_some_and(|&(.., limit)| instructions > limit)
+}
+
 /// In words, each limit without a figure.
 pub fn not_counted(results: &Results) -> Vec<String> {
     let missing = LIMITS.iter().filter(|&&(row, contender, _)| {
@@ -45,7 +51,7 @@ pub fn not_counted(results: &Results) -> Vec<String> {
 pub fn exceeded(results: &Results) -> Vec<String> {
     let judged = LIMITS.iter().filter_map(|&(row, contender, limit)| {
         let counted = results.get(&(row, contender.key()))?.instructions?;
-        (counted > limit).then(|| {
+        is_exceeded(row, contender, counted).then(|| {
             format!("{row} of {}: {counted:.1} instructions, the limit is {limit}", contender.key())
         })
     });
