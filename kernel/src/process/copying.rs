@@ -7,9 +7,7 @@
 
 use alloc::sync::Arc;
 
-use cops_abi::Priority;
-
-use super::cpu::{CpuState, RUN_QUEUE};
+use super::cpu::RUN_QUEUE;
 use super::ending::halt;
 use super::stopping::RELEASED_AT_ONCE;
 use super::{Process, VirtualCpu};
@@ -36,9 +34,6 @@ impl OthersHeld {
             // Before harts are interrupted: a hart that checks because of that sees it.
             process.halt(halt::COPYING);
             cpus.kick();
-            if let Some(thread) = cpu.as_thread() {
-                thread.copy_for(Priority::most_urgent_in(cpus.thread_levels()));
-            }
         }
         let is_alone = cpus.census().running() == 1;
         drop(cpus);
@@ -53,9 +48,6 @@ impl Drop for OthersHeld {
     fn drop(&mut self) {
         let process = &*self.0;
         let mut cpus = process.cpus.lock();
-        if let Some(thread) = cpus.copier().and_then(|cpu| cpu.as_thread()) {
-            thread.copy_for(None);
-        }
         cpus.end_copying();
         process.unhalt(halt::COPYING);
         drop(cpus);
@@ -75,16 +67,18 @@ impl Process {
         RUN_QUEUE.hurry_paused(|cpu| core::ptr::eq(&*cpu.process, self));
     }
 
-    /// `held` is held, and may be more urgent than the virtual CPU that copies the memory.
+    /// A virtual CPU has become held, or more urgent. If one copies the memory, that may be more
+    /// urgent now ([`Cpus::copies_for`](super::cpus::Cpus::copies_for)): moves it forward in the
+    /// run queue.
     #[cold]
-    pub(super) fn raise_copier(&self, held: &VirtualCpu) {
-        let cpus = self.cpus.lock();
-        let Some(copier) = cpus.copier().cloned() else { return };
-        let state = cpus.get(copier.index).map(|(_, state)| state);
-        if let (Some(thread), Some(held)) = (copier.as_thread(), held.as_thread()) {
-            thread.copy_for_another(held.priority());
+    pub(super) fn raise_copier(&self) {
+        if !self.is_being_copied() {
+            return;
         }
+        let cpus = self.cpus.lock();
+        let Some((copier, state)) = cpus.copier() else { return };
+        let copier = copier.clone();
         drop(cpus);
-        self.urgency_changed(&copier, state.unwrap_or(CpuState::Ended));
+        self.urgency_changed(&copier, state);
     }
 }

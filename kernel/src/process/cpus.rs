@@ -362,6 +362,7 @@ impl Cpus {
     /// Puts virtual CPU `index`, which has become held, at the end of the list. The one that copies
     /// the memory comes first: until it is done, no other is released.
     fn hold(&mut self, index: usize) {
+        self.copies_for(index);
         let is_first = self.copier == Some(index);
         let next = self.held.filter(|_| is_first).map(|(first, _)| first);
         if let Some(status) = self.status(index) {
@@ -470,13 +471,26 @@ impl Cpus {
 
     /// The memory has been copied; [`Self::release_one`] follows.
     pub fn end_copying(&mut self) {
+        if let Some(thread) = self.copier().and_then(|(cpu, _)| cpu.as_thread()) {
+            thread.copy_for(None);
+        }
         self.copier = None;
         self.orders_changed();
     }
 
-    /// The virtual CPU that copies the memory.
-    pub fn copier(&self) -> Option<&Arc<VirtualCpu>> {
-        self.entry(self.copier?).map(|(cpu, _)| cpu)
+    /// The virtual CPU that copies the memory, and its state.
+    pub fn copier(&self) -> Option<(&Arc<VirtualCpu>, CpuState)> {
+        self.get(self.copier?)
+    }
+
+    /// If a virtual CPU copies the memory: virtual CPU `index`, which is held meanwhile, makes it
+    /// as urgent as itself. [`Process::raise_copier`](super::Process::raise_copier) follows.
+    pub fn copies_for(&self, index: usize) {
+        let copier = self.copier().and_then(|(cpu, _)| cpu.as_thread());
+        let held = self.get(index).and_then(|(cpu, _)| cpu.as_thread());
+        if let (Some(copier), Some(held)) = (copier, held) {
+            copier.copy_for(Some(held.priority()));
+        }
     }
 
     /// Whether virtual CPU `index` replaces the program.

@@ -126,10 +126,13 @@ impl Process {
             return;
         }
         cpus.set_thread_priority(&cpu, priority);
+        if state == CpuState::Held {
+            cpus.copies_for(index);
+        }
         drop(cpus);
         self.urgency_changed(&cpu, state);
         if state == CpuState::Held {
-            self.raise_copier(&cpu);
+            self.raise_copier();
         }
     }
 

@@ -107,7 +107,11 @@ impl Process {
                 }
                 Ok(result)
             }
-            _ => Err(()),
+            _ => {
+                drop(cpus);
+                self.raise_copier();
+                Err(())
+            }
         }
     }
 
@@ -123,6 +127,7 @@ impl Process {
         }
         drop(cpus);
         if state != Some(CpuState::Runnable) {
+            self.raise_copier();
             if self.is_stopped() {
                 self.publish();
                 self.report_stop();
@@ -252,9 +257,7 @@ impl Process {
         }
         drop(cpus);
         if state == Some(CpuState::Held) {
-            if self.is_being_copied() {
-                self.raise_copier(&cpu);
-            }
+            self.raise_copier();
             return true;
         }
         trace::emit(move || Event::WaitEnd { process: self.id, cpu: index.min(15) as u8 });

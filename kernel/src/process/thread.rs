@@ -172,16 +172,12 @@ impl Thread {
         }
     }
 
-    /// It copies the memory of its process, while threads of this priority are held; `None`: it is
-    /// done.
+    /// It copies the memory of its process, while a thread of this priority is held, beside others;
+    /// `None`: it is done.
     pub(super) fn copy_for(&self, priority: Option<Priority>) {
-        self.copies_for.store(priority, Relaxed);
-    }
-
-    /// It copies the memory, while a thread of this priority is held too.
-    pub(super) fn copy_for_another(&self, priority: Priority) {
-        let before = self.copies_for.load(Relaxed);
-        self.copy_for(Some(before.map_or(priority, |before| before.more_urgent_of(priority))));
+        let others = self.copies_for.load(Relaxed);
+        let all = priority.map(|held| others.map_or(held, |others| others.more_urgent_of(held)));
+        self.copies_for.store(all, Relaxed);
     }
 
     /// Its own level, without what it inherits; not capped.
