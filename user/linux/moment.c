@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -121,14 +122,22 @@ static void killed_meanwhile(void) {
     }
 }
 
-/* A handler is entered before or after a fork, and forks itself. */
+/* A handler of the thread that forks comes before the copy or after it: it can wait for another
+   thread. It forks itself. */
 static volatile int handled;
+
+/* With the same arguments each time. The C library's fork has locks, which a handler must not wait
+   for. */
+static pid_t bare_fork(void) {
+    return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0, 0);
+}
 
 static void handle(int unused) {
     (void)unused;
     handled++;
-    /* Without the locks of the C library, which the interrupted fork may hold. */
-    pid_t child = _Fork();
+    for (long before = up[0]; up[0] == before;)
+        sched_yield();
+    pid_t child = bare_fork();
     if (child == 0)
         _exit(7);
     CHECK(child > 0);
@@ -139,16 +148,26 @@ static void handle(int unused) {
 static void handlers_meanwhile(void) {
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    sigset_t alarm;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    CHECK(pthread_sigmask(SIG_BLOCK, &alarm, NULL) == 0);
     start(write_up);
-    for (int round = 0; handled < 40; round++) {
-        struct itimerval soon = {{0, 0}, {0, 100 + 170 * (round % 23)}};
-        CHECK(round < 4000 && setitimer(ITIMER_REAL, &soon, NULL) == 0);
-        pid_t child = fork();
+    CHECK(pthread_sigmask(SIG_UNBLOCK, &alarm, NULL) == 0);
+    /* Files are copied first, and handlers may interrupt that. */
+    for (int file = 3; file < 1000; file++)
+        CHECK(dup2(0, file) == file);
+    for (int round = 0; round < 120; round++) {
+        struct itimerval soon = {{0, 0}, {0, 10 + 4 * round}}, never = {0};
+        CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+        pid_t child = bare_fork();
         if (child == 0)
             _exit(0);
         int status;
         CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+        CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
     }
+    CHECK(handled > 40);
 }
 
 /* On one hart: the end of a child takes two turns of a thread that computes meanwhile, and not one

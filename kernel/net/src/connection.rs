@@ -414,14 +414,7 @@ impl Connection {
     /// received before can still be read.
     pub fn abort(&self) {
         let counters = &self.stack.shared.counters;
-        let aborted = self.with_socket(|socket, stream| {
-            stream.abort(socket, Error::ConnectionAborted, counters);
-            Ok(())
-        });
-        match aborted {
-            Ok(()) => self.stack.kick(&self.endpoint),
-            Err(_) => self.reset(),
-        }
+        self.end(|socket, stream| stream.abort(socket, Error::ConnectionAborted, counters));
     }
 
     /// How the connection failed; `None` if it did not, or if this was asked before (`SO_ERROR`).
@@ -476,20 +469,36 @@ impl Connection {
         }
     }
 
-    /// Ends a connection on the fast path with a reset, because there is no memory for a socket.
-    fn reset(&self) {
-        let Some(link) = self.stack.link(self.endpoint.link) else { return };
-        let (mut core, shared) = (link.lock(), &self.stack.shared);
-        let now = core.now(shared);
+    /// Calls `act`, which ends the connection, with the socket. A connection on the fast path for
+    /// which there is no memory for a socket is reset. Whichever it is, nothing comes in between.
+    fn end(&self, act: impl FnOnce(&mut Socket<'static>, &mut Stream)) {
+        let act = |state: &mut EndpointState| {
+            if let Some((socket, stream)) = state.stream() {
+                act(socket, stream);
+            }
+        };
         let mut state = self.endpoint.state.lock();
-        if let Some(stream) = state.record() {
-            stream.fail(Error::ConnectionAborted);
-            stream.receivers.wake_all();
-            stream.senders.wake_all();
+        if state.fast.is_none() {
+            act(&mut state);
+            drop(state);
+        } else {
+            drop(state);
+            let Some(link) = self.stack.link(self.endpoint.link) else { return };
+            let (mut core, shared) = (link.lock(), &self.stack.shared);
+            let now = core.now(shared);
+            let mut state = self.endpoint.state.lock();
+            if core.leave_fast_path(shared, &self.endpoint, &mut state, now).is_ok() {
+                act(&mut state);
+            } else {
+                if let Some(stream) = state.record() {
+                    stream.fail(Error::ConnectionAborted);
+                    stream.receivers.wake_all();
+                    stream.senders.wake_all();
+                }
+                core.reset_fast(shared, &self.endpoint, &mut state, now);
+            }
         }
-        if state.fast.is_some() {
-            core.reset_fast(shared, &self.endpoint, &mut state, now);
-        }
+        self.stack.kick(&self.endpoint);
     }
 }
 
@@ -575,17 +584,10 @@ fn fast_receive<R>(
 impl Drop for Connection {
     fn drop(&mut self) {
         let shared = &self.stack.shared;
-        let closed = self.with_socket(|socket, stream| {
-            match stream.in_table {
-                false => stream.owner = Owner::None,
-                true => stream.disown(socket, shared.clock.now_microseconds()),
-            }
-            Ok(())
+        self.end(|socket, stream| match stream.in_table {
+            false => stream.owner = Owner::None,
+            true => stream.disown(socket, shared.clock.now_microseconds()),
         });
-        match closed {
-            Ok(()) => self.stack.kick(&self.endpoint),
-            Err(_) => self.reset(),
-        }
     }
 }
 
