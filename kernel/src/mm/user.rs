@@ -90,6 +90,26 @@ impl AddressSpace {
         current: u32,
         new: u32,
     ) -> Result<u32, FaultError> {
+        self.with_word(place, |word| {
+            word.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|found| found)
+        })
+    }
+
+    /// Adds `bits` to the word at `place`, in one step for all harts. Returns what it was.
+    ///
+    /// # Errors
+    /// As [`Self::compare_exchange`].
+    pub fn fetch_or(&self, place: UserRange, bits: u32) -> Result<u32, FaultError> {
+        self.with_word(place, |word| word.fetch_or(bits, Ordering::SeqCst))
+    }
+
+    /// Calls `change` for the word at `place`.
+    fn with_word<R>(
+        &self,
+        place: UserRange,
+        change: impl FnOnce(&AtomicU32) -> R,
+    ) -> Result<R, FaultError> {
         let address = place.address();
         if !address.is_multiple_of(size_of::<u32>()) || place.len() < size_of::<u32>() {
             return Err(FaultError::NotAllowed);
@@ -99,9 +119,7 @@ impl AddressSpace {
             // SAFETY: the word is aligned and within one page, which stays mapped in the kernel
             // during this call. The kernel accesses it atomically only, and never makes another
             // reference to it.
-            let word = unsafe { AtomicU32::from_ptr(word) };
-            word.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst)
-                .unwrap_or_else(|found| found)
+            change(unsafe { AtomicU32::from_ptr(word) })
         })
     }
 

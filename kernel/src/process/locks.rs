@@ -61,7 +61,8 @@ pub type Places = inheritance::Places<Lock, ThreadKey, Wait>;
 
 static LOCKS: Mutex<Table> = Mutex::new(Table::new());
 
-/// How often the kernel tries to change a word that other harts change at the same time.
+/// How often the kernel tries to change a word that other harts change at the same time. A word
+/// that says that threads wait is changed by a program that breaks the rules only.
 const ATTEMPTS: usize = 64;
 
 /// What an attempt to lock has found.
@@ -347,6 +348,11 @@ impl Process {
         marks: bool,
     ) -> Result<Found, Errno> {
         let mut before = self.space.compare_exchange(place, 0, 0)?;
+        if marks && before & word::OWNER != own {
+            // With the bit, the word changes by this table only. Without it, threads that lock and
+            // unlock by themselves all the time could change it before each attempt here.
+            before = self.space.fetch_or(place, word::WAITERS)? | word::WAITERS;
+        }
         for _ in 0..ATTEMPTS {
             let owner = before & word::OWNER;
             let after = match owner {

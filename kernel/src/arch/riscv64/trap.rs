@@ -126,6 +126,7 @@ global_asm!(
     "    bgez a0, 4f",
     "    call {handle_interrupt}",
     "    ld t0, 0*8(sp)",
+    "    sc.d zero, t0, (sp)", // no reservation outlives a trap; the same value if it succeeds
     "    ld t1, {frame_status}(sp)",
     "    csrw sepc, t0",
     "    csrw sstatus, t1",

@@ -56,6 +56,7 @@ global_asm!(
     "    ld t0, {program_counter}(a0)",
     "    ld t1, {status}(a0)",
     "    sd sp, 0(a0)",
+    "    sc.d zero, sp, (a0)", // no reservation outlives a trap; the same value if it succeeds
     "    csrw sscratch, a0",
     "    csrw sepc, t0",
     "    csrw sstatus, t1",
