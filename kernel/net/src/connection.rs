@@ -14,6 +14,7 @@ use smoltcp::time::Duration;
 use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
 use crate::error::Error;
 use crate::fast_path::FastPath;
+use crate::link_core::LinkCore;
 use crate::opening::Claim;
 use crate::readiness::Readiness;
 use crate::stack::Stack;
@@ -80,6 +81,16 @@ impl Connection {
         &self,
         act: impl FnOnce(&mut Socket<'static>, &mut Stream) -> Result<R, Error>,
     ) -> Result<R, Error> {
+        self.with_socket_or(act, |_, _, _, error| Err(error))
+    }
+
+    /// As [`Self::with_socket`]. Calls `without` if there is no memory for the socket, with the
+    /// connection on the fast path and the time.
+    fn with_socket_or<R>(
+        &self,
+        act: impl FnOnce(&mut Socket<'static>, &mut Stream) -> Result<R, Error>,
+        without: impl FnOnce(&mut LinkCore, &mut EndpointState, u64, Error) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         let mut state = self.endpoint.state.lock();
         if state.fast.is_none() {
             let (socket, stream) = state.stream_or_failure()?;
@@ -90,7 +101,9 @@ impl Connection {
         let (mut core, shared) = (link.lock(), &self.stack.shared);
         let now = core.now(shared);
         let mut state = self.endpoint.state.lock();
-        core.leave_fast_path(shared, &self.endpoint, &mut state, now)?;
+        if let Err(error) = core.leave_fast_path(shared, &self.endpoint, &mut state, now) {
+            return without(&mut core, &mut state, now, error);
+        }
         let (socket, stream) = state.stream_or_failure()?;
         act(socket, stream)
     }
@@ -472,33 +485,23 @@ impl Connection {
     /// Calls `act`, which ends the connection, with the socket. A connection on the fast path for
     /// which there is no memory for a socket is reset. Whichever it is, nothing comes in between.
     fn end(&self, act: impl FnOnce(&mut Socket<'static>, &mut Stream)) {
-        let act = |state: &mut EndpointState| {
-            if let Some((socket, stream)) = state.stream() {
-                act(socket, stream);
-            }
+        let act = |socket: &mut Socket<'static>, stream: &mut Stream| {
+            act(socket, stream);
+            Ok(())
         };
-        let mut state = self.endpoint.state.lock();
-        if state.fast.is_none() {
-            act(&mut state);
-            drop(state);
-        } else {
-            drop(state);
-            let Some(link) = self.stack.link(self.endpoint.link) else { return };
-            let (mut core, shared) = (link.lock(), &self.stack.shared);
-            let now = core.now(shared);
-            let mut state = self.endpoint.state.lock();
-            if core.leave_fast_path(shared, &self.endpoint, &mut state, now).is_ok() {
-                act(&mut state);
-            } else {
-                if let Some(stream) = state.record() {
-                    stream.fail(Error::ConnectionAborted);
-                    stream.receivers.wake_all();
-                    stream.senders.wake_all();
-                }
-                core.reset_fast(shared, &self.endpoint, &mut state, now);
+        let ended = self.with_socket_or(act, |core, state, now, _| {
+            if let Some(stream) = state.record() {
+                stream.fail(Error::ConnectionAborted);
+                stream.receivers.wake_all();
+                stream.senders.wake_all();
             }
+            core.reset_fast(&self.stack.shared, &self.endpoint, state, now);
+            Ok(())
+        });
+        // What has failed before has nothing to send.
+        if ended.is_ok() {
+            self.stack.kick(&self.endpoint);
         }
-        self.stack.kick(&self.endpoint);
     }
 }
 

@@ -96,7 +96,7 @@ impl AddressSpace {
         })
     }
 
-    /// Adds `bits` to the word at `place`, in one step for all harts. Returns what it was.
+    /// Sets `bits` in the word at `place`, in one step for all harts. Returns what it was.
     ///
     /// # Errors
     /// As [`Self::compare_exchange`].

@@ -67,8 +67,9 @@ impl Process {
         RUN_QUEUE.hurry_paused(|cpu| core::ptr::eq(&*cpu.process, self));
     }
 
-    /// A virtual CPU has become held, or more urgent. If one copies the memory, that may be more
-    /// urgent now ([`Cpus::copies_for`](super::cpus::Cpus::copies_for)): moves it forward in the
+    /// A virtual CPU has become held, or more urgent, and has lent its level to the one that copies
+    /// the memory, if there is one
+    /// ([`Cpus::lend_to_copier`](super::cpus::Cpus::lend_to_copier)): moves that one forward in the
     /// run queue.
     #[cold]
     pub(super) fn raise_copier(&self) {

@@ -362,7 +362,7 @@ impl Cpus {
     /// Puts virtual CPU `index`, which has become held, at the end of the list. The one that copies
     /// the memory comes first: until it is done, no other is released.
     fn hold(&mut self, index: usize) {
-        self.copies_for(index);
+        self.lend_to_copier(index);
         let is_first = self.copier == Some(index);
         let next = self.held.filter(|_| is_first).map(|(first, _)| first);
         if let Some(status) = self.status(index) {
@@ -472,7 +472,7 @@ impl Cpus {
     /// The memory has been copied; [`Self::release_one`] follows.
     pub fn end_copying(&mut self) {
         if let Some(thread) = self.copier().and_then(|(cpu, _)| cpu.as_thread()) {
-            thread.copy_for(None);
+            thread.end_loan();
         }
         self.copier = None;
         self.orders_changed();
@@ -485,11 +485,11 @@ impl Cpus {
 
     /// If a virtual CPU copies the memory: virtual CPU `index`, which is held meanwhile, makes it
     /// as urgent as itself. [`Process::raise_copier`](super::Process::raise_copier) follows.
-    pub fn copies_for(&self, index: usize) {
+    pub fn lend_to_copier(&self, index: usize) {
         let copier = self.copier().and_then(|(cpu, _)| cpu.as_thread());
         let held = self.get(index).and_then(|(cpu, _)| cpu.as_thread());
         if let (Some(copier), Some(held)) = (copier, held) {
-            copier.copy_for(Some(held.priority()));
+            copier.lend(held.priority());
         }
     }
 

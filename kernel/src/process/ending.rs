@@ -47,7 +47,7 @@ impl Process {
     /// Whether `cpu`, which has a hart, must leave it.
     #[cold]
     pub(super) fn must_leave(&self, cpu: &VirtualCpu) -> bool {
-        self.is_ending() || self.is_stopped() || self.cpus.lock().must_leave(cpu.index)
+        self.cpus.lock().must_leave(cpu.index)
     }
 
     /// Adds a reason. Called with `cpus` locked, before harts are interrupted.

@@ -128,7 +128,7 @@ impl Process {
         }
         cpus.set_thread_priority(&cpu, priority);
         if state == CpuState::Held {
-            cpus.copies_for(index);
+            cpus.lend_to_copier(index);
         }
         drop(cpus);
         self.urgency_changed(&cpu, state);

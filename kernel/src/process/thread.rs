@@ -56,7 +56,7 @@ pub struct Thread {
     base: AtomicPriority,
     /// While it copies the memory of its process: the most urgent level of the threads that are
     /// held meanwhile. Written with the process's virtual CPUs locked.
-    copies_for: AtomicOptionalPriority,
+    lent: AtomicOptionalPriority,
     /// Whether it was stopped inside the executor: [`OUTSIDE`], [`INSIDE`], [`CROWDED`].
     executor: AtomicU8,
     /// It is ending, and no thread begins to wait for a lock of it any more.
@@ -98,7 +98,7 @@ impl Thread {
             id,
             priority: AtomicPriority::new(priority),
             base: AtomicPriority::new(priority),
-            copies_for: AtomicOptionalPriority::none(),
+            lent: AtomicOptionalPriority::none(),
             executor: AtomicU8::new(OUTSIDE),
             has_left_locks: AtomicBool::new(false),
             name: Mutex::new([0; NAME_BYTES]),
@@ -163,7 +163,7 @@ impl Thread {
     /// the executor it is as urgent as what may wait for it.
     pub(super) fn urgency(&self, waiting: impl FnOnce() -> u64) -> Priority {
         let own = self.priority();
-        let own = self.copies_for.load(Relaxed).map_or(own, |other| other.more_urgent_of(own));
+        let own = self.lent.load(Relaxed).map_or(own, |other| other.more_urgent_of(own));
         match self.executor.load(Relaxed) {
             OUTSIDE => own,
             INSIDE => Priority::most_urgent_in(waiting())
@@ -172,12 +172,16 @@ impl Thread {
         }
     }
 
-    /// It copies the memory of its process, while a thread of this priority is held, beside others;
-    /// `None`: it is done.
-    pub(super) fn copy_for(&self, priority: Option<Priority>) {
-        let others = self.copies_for.load(Relaxed);
-        let all = priority.map(|held| others.map_or(held, |others| others.more_urgent_of(held)));
-        self.copies_for.store(all, Relaxed);
+    /// It copies the memory of its process, and a thread of this priority is held, beside others.
+    pub(super) fn lend(&self, priority: Priority) {
+        let others = self.lent.load(Relaxed);
+        let all = others.map_or(priority, |others| others.more_urgent_of(priority));
+        self.lent.store(Some(all), Relaxed);
+    }
+
+    /// The memory has been copied.
+    pub(super) fn end_loan(&self) {
+        self.lent.store(None, Relaxed);
     }
 
     /// Its own level, without what it inherits; not capped.

@@ -64,14 +64,19 @@ impl Account {
 
     /// Charges `ticks` of work that the kernel has done for the process outside its slices.
     pub fn charge(&self, ticks: u64) {
-        self.vruntime.add(ticks as i64 * i64::from(self.divisor()));
+        self.add(ticks);
         peers::note_work(self);
     }
 
     /// The same for work that threads of the process wait for, while others of it may run.
     pub fn charge_awaited(&self, ticks: u64) {
-        self.charge(ticks);
+        self.add(ticks);
         peers::note_awaited(self);
+    }
+
+    #[inline]
+    fn add(&self, ticks: u64) {
+        self.vruntime.add(ticks as i64 * i64::from(self.divisor()));
     }
 
     /// Ticks during which the virtual CPUs of the process had a hart.
