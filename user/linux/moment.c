@@ -122,6 +122,18 @@ static void killed_meanwhile(void) {
     }
 }
 
+/* There is no memory for the copy of the last mappings: the other threads go on. */
+static void without_memory(void) {
+    start(write_up);
+    while (mmap(NULL, 32 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
+        continue;
+    for (int round = 0; round < 20; round++) {
+        FAILS(fork(), ENOMEM);
+        for (long before = up[0]; up[0] == before;)
+            sched_yield();
+    }
+}
+
 /* A handler of the thread that forks comes before the copy or after it: it can wait for another
    thread. It forks itself. */
 static volatile int handled;
@@ -262,6 +274,8 @@ int main(void) {
     ended_with(fork_child(handlers_meanwhile), 0);
     stopped_meanwhile();
     killed_meanwhile();
+    if (is_cops())
+        ended_with(fork_child(without_memory), 0);
     if (get_nprocs() == 1) {
         ended_with(fork_child(ends_in_time), 0);
         most_urgent_waits_for_nothing_else();

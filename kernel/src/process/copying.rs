@@ -56,11 +56,6 @@ impl Drop for OthersHeld {
 }
 
 impl Process {
-    /// Whether one of its virtual CPUs copies its memory.
-    pub(super) fn is_being_copied(&self) -> bool {
-        self.is_halted_for(halt::COPYING)
-    }
-
     /// Makes those of its virtual CPUs leave their harts that are to, and are paused there because
     /// of what is more urgent than they are: what waits for that may be the most urgent.
     pub(super) fn hurry_paused(&self) {
@@ -73,7 +68,7 @@ impl Process {
     /// run queue.
     #[cold]
     pub(super) fn raise_copier(&self) {
-        if !self.is_being_copied() {
+        if !self.is_halted_for(halt::COPYING) {
             return;
         }
         let cpus = self.cpus.lock();

@@ -10,9 +10,9 @@ use cops_abi::page::MAX_CPUS;
 use cops_abi::ring::Completion;
 use cops_algorithms::spread::Waiting;
 
-use super::Process;
 use super::cpu::{CpuState, RUN_QUEUE, VirtualCpu};
 use super::cpus::{Cpus, IN_EXECUTOR_MAX};
+use super::{Process, resumable};
 use crate::arch::{self, UserContext};
 use crate::counters::COUNTERS;
 use crate::sched::{self, Standing, spread};
@@ -319,16 +319,16 @@ impl Process {
     #[inline]
     pub(crate) fn deliver_interrupt(&self, cpu: &VirtualCpu, context: &mut UserContext) {
         if self.interrupt_priority.load(SeqCst).is_some() && cpu.as_thread().is_none() {
-            self.interrupt(cpu.index, context);
+            self.interrupt(cpu, context);
         }
     }
 
     #[cold]
-    fn interrupt(&self, index: usize, context: &mut UserContext) {
-        // Its handler could wait for a virtual CPU that is held.
-        if self.is_being_replaced() || self.is_being_copied() {
+    fn interrupt(&self, cpu: &VirtualCpu, context: &mut UserContext) {
+        if self.is_being_replaced() || resumable::comes_first(cpu) {
             return;
         }
+        let index = cpu.index;
         if !self.ring.may_have_results(&self.page.ring) {
             // Its executor has reached the ring by itself.
             self.interrupt_priority.store(None, SeqCst);
