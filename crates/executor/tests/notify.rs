@@ -115,6 +115,60 @@ fn no_worker_parks_while_anything_is_ready_anywhere() {
 }
 
 #[test]
+fn a_worker_that_leaves_gives_all_to_its_heir_in_order() {
+    let rig = rig_without_interrupts(30);
+    rig.executor.rely_on_offers();
+    let order: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let spawn = |name: u8, at: u8| {
+        let order = order.clone();
+        rig.executor.spawn(async move { order.lock().unwrap().push(name) }, level(at)).unwrap();
+    };
+    (0..100).for_each(|name| spawn(name, 32));
+    (100..110).for_each(|name| spawn(name, 5));
+    rig.executor.run(0, 0);
+    assert!(!rig.executor.prepare_park(0), "there is work");
+    assert!(rig.executor.prepare_leave(0, 1));
+    assert_eq!((rig.states[0].waiting(), rig.states[1].waiting()), (0, 1 << 5 | 1 << 32));
+    assert_eq!(rig.host.take_events(), [], "the heir is awake");
+    rig.executor.run_until_stalled(1);
+    let expected: Vec<u8> = (100..110).chain(0..100).collect();
+    assert_eq!(*order.lock().unwrap(), expected);
+    rig.executor.finish_park(0);
+}
+
+#[test]
+fn an_heir_that_sleeps_is_notified() {
+    let rig = rig_without_interrupts(31);
+    rig.executor.rely_on_offers();
+    let id = rig.sleeper(0, Priority::DEFAULT);
+    assert!(rig.executor.prepare_park(1));
+    wake_up(id);
+    rig.host.take_events();
+    rig.executor.run(0, 0);
+    assert!(rig.executor.prepare_leave(0, 1));
+    assert_eq!(rig.host.take_events(), [Event::Notify(1)]);
+    rig.executor.finish_park(1);
+    let other = rig.sleeper(1, Priority::DEFAULT);
+    wake_up(other);
+    assert_eq!(rig.host.take_events(), [], "worker 1 is awake");
+    rig.executor.finish_park(0);
+}
+
+#[test]
+fn a_worker_does_not_leave_without_an_heir_or_when_it_shall_stop() {
+    let rig = rig_without_interrupts(32);
+    rig.executor.rely_on_offers();
+    for heir in [0, WORKERS as u32, NO_WORKER] {
+        assert!(!rig.executor.prepare_leave(0, heir));
+    }
+    rig.executor.request_stop(true);
+    assert!(!rig.executor.prepare_leave(0, 1));
+    rig.executor.request_stop(false);
+    assert!(rig.executor.prepare_leave(0, 1), "also with nothing");
+    rig.executor.finish_park(0);
+}
+
+#[test]
 fn the_first_wake_on_ones_own_worker_notifies_no_other_and_the_second_calls_a_parked_one() {
     let rig = rig(42);
     let (first, second) = (rig.sleeper(0, Priority::DEFAULT), rig.sleeper(0, Priority::DEFAULT));

@@ -14,7 +14,7 @@ use super::executor::Executor;
 /// use cops_executor::core::{Executor, INTERFACE_VERSION};
 /// assert_eq!(INTERFACE_VERSION as u32 as usize, size_of::<Executor>());
 /// ```
-pub const INTERFACE_VERSION: u64 = 6 << 32 | size_of::<Executor>() as u64;
+pub const INTERFACE_VERSION: u64 = 7 << 32 | size_of::<Executor>() as u64;
 
 /// It worked.
 ///
@@ -87,6 +87,7 @@ macro_rules! for_each_core_function {
             cops_run = run(worker: u32, max_polls: u64) -> u32;
             cops_request_stop = request_stop(stop: bool) -> ();
             cops_prepare_park = prepare_park(worker: u32) -> bool;
+            cops_prepare_leave = prepare_leave(worker: u32, heir: u32) -> bool;
             cops_finish_park = finish_park(worker: u32) -> bool;
             cops_set_quiet = set_quiet(worker: u32, quiet: bool) -> ();
             cops_offer = offer(worker: u32) -> ();

@@ -9,7 +9,7 @@ use super::slot::Slot;
 use super::snapshot::Place;
 use super::worker::{NO_LEVEL, Worker};
 
-/// Bounds the time that a thief holds two locks.
+/// Bounds the time that two locks are held.
 const MIGRATED_AT_ONCE: u32 = 32;
 
 /// The lock of a worker, held.
@@ -243,12 +243,21 @@ impl Locked<'_> {
 
     /// Migrates up to half of what waits here, most urgent first, to the worker `to`.
     pub fn migrate_half(&self, slab: &Slab, to: &Locked<'_>) {
-        let mut left = self.count_waiting(slab, 2 * MIGRATED_AT_ONCE) / 2;
+        self.migrate_up_to(self.count_waiting(slab, 2 * MIGRATED_AT_ONCE) / 2, slab, to);
+    }
+
+    /// Migrates as much as one does at once of what waits here, most urgent first, to the worker
+    /// `to`.
+    pub fn migrate_some(&self, slab: &Slab, to: &Locked<'_>) {
+        self.migrate_up_to(MIGRATED_AT_ONCE, slab, to);
+    }
+
+    fn migrate_up_to(&self, mut left: u32, slab: &Slab, to: &Locked<'_>) {
         while left != 0
             && let Some(priority) = Priority::most_urgent_in(self.waiting())
         {
-            // Which list it came to makes no difference: the thief begins with the most urgent of
-            // all that it has then.
+            // Which list it came to makes no difference: the other worker begins with the most
+            // urgent of all that it has then.
             let _list = self.migrate(slab, priority, to);
             left = left.wrapping_sub(1);
         }

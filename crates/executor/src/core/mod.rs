@@ -7,7 +7,8 @@
 //!
 //! Reading order: `priority`, `id`, `snapshot` and `state` (the heart), `slot`, `slab`, `inbox`,
 //! `ready`, `record`, `worker`, `locked`, `executor`, `spawn`, `requests` (wake,
-//! cancel, `set_priority`), `schedule` (run), `fast_path`, `steal`, `aging`, `park`.
+//! cancel, `set_priority`), `schedule` (run), `fast_path`, `steal`, `aging`, `park`,
+//! `leave`.
 
 mod aging;
 pub(crate) mod atomic;
@@ -18,6 +19,7 @@ pub(crate) mod id;
 mod inbox;
 mod inspection;
 mod interface;
+mod leave;
 mod locked;
 mod park;
 mod priority;

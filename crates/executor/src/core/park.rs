@@ -88,11 +88,7 @@ impl Executor {
     /// ```
     pub fn prepare_park(&self, number: u32) -> bool {
         let Some(worker) = self.worker(number) else { return false };
-        worker.state().phase.store(PHASE_PARKED, Ordering::Relaxed);
-        let bit = bit_of(number);
-        // In this order: "One searcher at a time".
-        self.notified.fetch_and(!bit, Ordering::SeqCst);
-        self.parked.fetch_or(bit, Ordering::SeqCst);
+        self.mark_parked(worker);
         let stop = self.attention.load(Ordering::SeqCst) & ATTENTION_STOP != 0;
         let found = if stop { Found::Work } else { self.find_work() };
         if matches!(found, Found::Nothing) {
@@ -105,6 +101,15 @@ impl Executor {
             worker.relax();
         }
         false
+    }
+
+    /// The caller's `worker` is about to park: from now on it is notified of what becomes ready.
+    pub(super) fn mark_parked(&self, worker: &Worker) {
+        worker.state().phase.store(PHASE_PARKED, Ordering::Relaxed);
+        let bit = bit_of(worker.number());
+        // In this order: "One searcher at a time".
+        self.notified.fetch_and(!bit, Ordering::SeqCst);
+        self.parked.fetch_or(bit, Ordering::SeqCst);
     }
 
     /// Ends what a true `prepare_park` began; true if `notify` was called for the worker since.

@@ -10,7 +10,7 @@ use crate::core::{
     STATUS_ALREADY_DONE, STATUS_NO_MEMORY, STATUS_OK, WorkerState, id::LAST_EXECUTOR,
 };
 
-const _: () = assert!(INTERFACE_VERSION >> 32 == 6);
+const _: () = assert!(INTERFACE_VERSION >> 32 == 7);
 
 /// A priority executor: place it in a static, start it, give it workers, spawn.
 ///

@@ -54,6 +54,33 @@ impl Executor {
         calls::prepare_park(&self.core, worker)
     }
 
+    /// As [`prepare_park`](Self::prepare_park), for a worker that is to sleep although there is
+    /// work: all that waits for it goes to worker `heir`, which the caller sees run. True: sleep
+    /// until notified, then call [`finish_park`](Self::finish_park). False: go on with `run`; the
+    /// heir could not take everything now, or a stop is requested.
+    ///
+    /// For an executor that [relies on offers](Self::rely_on_offers): in others, what waits at the
+    /// heir notifies the worker at once. On that worker, outside of `run`; not in interrupt
+    /// handlers. Takes time proportional to what waits.
+    ///
+    /// ```
+    /// # use cops_executor::{Executor, Priority};
+    /// # static EXECUTOR: Executor = Executor::new();
+    /// # EXECUTOR.start_on_host(2)?;
+    /// EXECUTOR.rely_on_offers();
+    /// EXECUTOR.spawn(async {}, Priority::DEFAULT)?;
+    /// if EXECUTOR.prepare_leave(0, 1) {
+    ///     // The park of a thread.
+    ///     EXECUTOR.finish_park(0);
+    /// }
+    /// EXECUTOR.run_until_stalled(1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn prepare_leave(&self, worker: u32, heir: u32) -> bool {
+        calls::prepare_leave(&self.core, worker, heir)
+    }
+
     /// To be called after the sleep. Returns whether the hook `notify` was called for the worker
     /// since `prepare_park`. Harmless otherwise.
     ///

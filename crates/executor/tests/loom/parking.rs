@@ -145,6 +145,87 @@ fn park_against_inheritance() {
     park_against_move(true);
 }
 
+/// Worker 0 leaves its work to worker 1, while `other` does something. Fails if work is left that
+/// no worker does.
+fn leave_beside(scene: &std::sync::Arc<Scene>, other: loom::thread::JoinHandle<()>) {
+    let leaves = scene.executor.prepare_leave(0, 1);
+    other.join().unwrap();
+    let events = scene.host.take_events();
+    let sleeps = |worker: u32, parks: bool| parks && !events.contains(&Event::Notify(worker));
+    let heir_parks = scene.states[1].phase.load(Relaxed) == 2;
+    let all_sleep = sleeps(0, leaves) && sleeps(1, heir_parks);
+    assert!(!all_sleep || !scene.has_ready(), "both would sleep for ever");
+    if sleeps(0, leaves) && !heir_parks {
+        // Without worker 0.
+        scene.run(1);
+        assert!(!scene.has_ready(), "the heir does not do everything");
+    }
+    scene.executor.finish_park(0);
+    scene.executor.finish_park(1);
+    scene.is_sound();
+    scene.finish();
+}
+
+/// What is woken meanwhile goes to the heir, or notifies the worker.
+#[test]
+fn leave_against_slow_wake() {
+    explore_pair(|| {
+        let scene = Scene::new(2);
+        scene.executor.rely_on_offers();
+        let (task, id) = scene.spawn_blocked(Script::Await);
+        let other = scene.beside(move |scene| {
+            task.event.store(true, Relaxed);
+            assert!(scene.executor.wake(id, NO_WORKER));
+        });
+        scene.run(0);
+        scene.spawn(Script::Exit, 32);
+        leave_beside(&scene, other);
+    });
+}
+
+/// The heir parks: it sees what it gets, or is notified.
+#[test]
+fn leave_against_park() {
+    explore_pair(|| {
+        let scene = Scene::new(2);
+        scene.executor.rely_on_offers();
+        scene.spawn(Script::Exit, 32);
+        let other = scene.beside(|scene| {
+            if !scene.executor.prepare_park(1) {
+                scene.run(1);
+            }
+        });
+        leave_beside(&scene, other);
+    });
+}
+
+/// The heir steals what it is about to get.
+#[test]
+fn leave_against_steal() {
+    explore_pair(|| {
+        let scene = Scene::new(2);
+        scene.executor.rely_on_offers();
+        scene.spawn(Script::Exit, 32);
+        scene.spawn(Script::Exit, 31);
+        let other = scene.beside(|scene| scene.run(1));
+        leave_beside(&scene, other);
+    });
+}
+
+/// What waits gets another level on the way.
+#[test]
+fn leave_against_set_priority() {
+    explore_pair(|| {
+        let scene = Scene::new(2);
+        scene.executor.rely_on_offers();
+        let (_, id) = scene.spawn_on(0, Script::Exit, 32);
+        let other = scene.beside(move |scene| {
+            assert!(scene.executor.set_priority(id, 3, NO_WORKER));
+        });
+        leave_beside(&scene, other);
+    });
+}
+
 /// Either worker finds the other's work, or is notified.
 #[test]
 fn park_against_park() {
