@@ -59,7 +59,11 @@ pub struct CpuRecord {
     pub number_register: AtomicU64,
     /// The number of polls of the virtual CPU's worker when it last began to read the wake ring.
     pub looked: AtomicU64,
-    reserved: [u64; 2],
+    /// Not 0: the virtual CPU's worker is asked to leave its work to the worker with this number,
+    /// less 1, and to park. Written by the kernel; the worker clears it before it does so.
+    pub leave_to: AtomicU32,
+    reserved_half: u32,
+    reserved: u64,
 }
 
 /// The state of a virtual CPU as the kernel sees it.
@@ -98,6 +102,7 @@ const _: () = assert!(core::mem::offset_of!(CpuRecord, program_counter) == 16);
 const _: () = assert!(core::mem::offset_of!(CpuRecord, scratch) == 24);
 const _: () = assert!(core::mem::offset_of!(CpuRecord, number_register) == 32);
 const _: () = assert!(core::mem::offset_of!(CpuRecord, looked) == 40);
+const _: () = assert!(core::mem::offset_of!(CpuRecord, leave_to) == 48);
 
 #[cfg(test)]
 mod tests {

@@ -28,6 +28,7 @@ pub mod file_locks;
 pub mod fixed_list;
 pub mod frame_cache;
 pub mod futex;
+pub mod gathering;
 pub mod holes;
 pub mod inheritance;
 pub mod interest;

@@ -5,7 +5,8 @@
 //! emulator or a hypervisor then takes the processor from something else, often from what this
 //! machine works for. A machine cannot see which of the two is the case. So a wake is *owed* for a
 //! while ([`Owed`]), in which the hart that is awake mostly does the work itself, and the while
-//! becomes longer each time that a wake has not made the machine faster ([`Patience`]).
+//! becomes longer each time that a wake has not made the machine faster ([`Patience`]). How harts
+//! are sent to sleep again that make nothing faster: [`gathering`](crate::gathering).
 
 /// What waits while a hart runs something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +57,15 @@ pub struct Owed {
     since_calls: u64,
     /// The last look.
     looked_ticks: u64,
-    /// What was entered at the last look takes long, and was interrupted.
-    is_long: bool,
+    /// How many interrupts, one after the other, have ended a long stay.
+    long_stays: u32,
+    /// User mode was interrupted since the last look.
+    was_interrupted: bool,
 }
+
+/// So many long stays of user mode, with nothing but an interrupt in between, are long work. One
+/// may be the emulator's: it takes the processor from a hart for milliseconds at any moment.
+const LONG_STAYS: u32 = 2;
 
 impl Owed {
     /// Nothing is owed.
@@ -69,7 +76,8 @@ impl Owed {
             less_urgent_since_ticks: 0,
             since_calls: 0,
             looked_ticks: 0,
-            is_long: false,
+            long_stays: 0,
+            was_interrupted: false,
         }
     }
 
@@ -83,6 +91,9 @@ impl Owed {
         bounds: Bounds,
     ) -> Decision {
         self.looked_ticks = now_ticks;
+        if !core::mem::take(&mut self.was_interrupted) {
+            self.long_stays = 0;
+        }
         if waiting == Waiting::Nothing {
             self.since_ticks = 0;
         } else if self.since_ticks == 0 {
@@ -95,7 +106,7 @@ impl Owed {
         }
         let has_waited =
             |since: u64, ticks: u64| since != 0 && now_ticks.saturating_sub(since) >= ticks;
-        let decision = if self.is_long && waiting != Waiting::Nothing
+        let decision = if self.long_stays >= LONG_STAYS && waiting != Waiting::Nothing
             || has_waited(self.less_urgent_since_ticks, bounds.less_urgent_ticks)
         {
             Decision::Wake
@@ -105,17 +116,20 @@ impl Owed {
         } else {
             Decision::Nothing
         };
-        self.is_long = false;
         if decision != Decision::Nothing {
+            self.long_stays = 0;
             (self.since_ticks, self.less_urgent_since_ticks) = (0, 0);
         }
         decision
     }
 
     /// User mode was interrupted, at `now_ticks`: what waits does not have its turn soon if the
-    /// stay there is a long one.
+    /// stay there is a long one, and so was the one before.
     pub fn interrupt(&mut self, now_ticks: u64, bounds: Bounds) {
-        self.is_long = now_ticks.saturating_sub(self.looked_ticks) >= bounds.stay_ticks;
+        self.was_interrupted = true;
+        if now_ticks.saturating_sub(self.looked_ticks) >= bounds.stay_ticks {
+            self.long_stays = self.long_stays.saturating_add(1);
+        }
     }
 
     /// The hart goes to sleep: it has found nothing, and owes nothing.
@@ -246,10 +260,24 @@ mod tests {
         owed.interrupt(1099, BOUNDS);
         assert_eq!(look(&mut owed, 1100, Peers), Decision::Nothing, "it was a short stay");
         owed.interrupt(1200, BOUNDS);
-        assert_eq!(look(&mut owed, 1201, Peers), Wake);
-        assert_eq!(look(&mut owed, 1202, Peers), Decision::Nothing, "that was for the last stay");
-        owed.interrupt(1302, BOUNDS);
-        assert_eq!(look(&mut owed, 1303, Nothing), Decision::Nothing, "nothing waits");
+        assert_eq!(look(&mut owed, 1201, Peers), Decision::Nothing, "the emulator's, perhaps");
+        owed.interrupt(1301, BOUNDS);
+        assert_eq!(look(&mut owed, 1302, Peers), Wake);
+        assert_eq!(look(&mut owed, 1303, Peers), Decision::Nothing, "that was for those stays");
+        for from in [1304, 1505] {
+            owed.interrupt(from + 100, BOUNDS);
+            assert_eq!(look(&mut owed, from + 101, Nothing), Decision::Nothing, "nothing waits");
+        }
+    }
+
+    #[test]
+    fn a_call_between_two_long_stays_ends_the_first() {
+        let mut owed = Owed::new();
+        for from in (1000..1400).step_by(200) {
+            assert_eq!(look(&mut owed, from, Peers), Decision::Nothing);
+            owed.interrupt(from + 100, BOUNDS);
+            assert_eq!(look(&mut owed, from + 101, Peers), Decision::Nothing);
+        }
     }
 
     #[test]

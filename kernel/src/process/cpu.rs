@@ -110,6 +110,8 @@ pub struct VirtualCpu {
     pub run_ticks: AtomicU64,
     /// How it last entered the kernel: a [cause](cops_abi::inspect::cause).
     pub entered_by: AtomicU8,
+    /// The polls of its worker when its last slice ended.
+    pub(super) polls: AtomicU64,
 }
 
 impl VirtualCpu {
@@ -169,6 +171,7 @@ impl VirtualCpu {
             blocked: OwnBlocked::default(),
             run_ticks: AtomicU64::new(0),
             entered_by: AtomicU8::new(0),
+            polls: AtomicU64::new(0),
         })
     }
 
@@ -284,6 +287,10 @@ impl Client for VirtualCpu {
 
     fn yields_to_others(&self) -> bool {
         !user_mode::is_only_at_ticks() && self.process.personality.is_native()
+    }
+
+    fn comes_after_others(&self) {
+        self.process.leave_shared_hart(self);
     }
 
     fn stop_running(self: &Arc<Self>) {

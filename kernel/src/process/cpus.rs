@@ -151,6 +151,12 @@ impl Cpus {
         self.workers.iter().map(|(cpu, status)| (cpu, status.state()))
     }
 
+    /// Whether another worker than `index` has a hart or waits for one.
+    pub fn is_another_active(&self, index: usize) -> bool {
+        let is_active = |state| matches!(state, CpuState::Running { .. } | CpuState::Runnable);
+        self.workers().any(|(cpu, state)| cpu.index != index && is_active(state))
+    }
+
     /// Thread `index` was stopped inside the executor. Returns false if too many were.
     pub fn enter_executor(&mut self, index: usize) -> bool {
         let place = self.in_executor.iter_mut().find(|place| **place == 0);

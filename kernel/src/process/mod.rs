@@ -15,6 +15,7 @@ mod ending;
 mod exec;
 mod fork;
 mod futex;
+mod gathering;
 mod groups;
 pub mod keys;
 mod limits;

@@ -207,7 +207,7 @@ impl Process {
     }
 
     /// Unparks a virtual CPU for what waits. Returns whether one was parked.
-    fn unpark_another(&self) -> bool {
+    pub(super) fn unpark_another(&self) -> bool {
         let parked = self.cpus.lock().unpark_one();
         let is_parked = parked.is_some();
         if let Some(cpu) = parked {
@@ -287,11 +287,17 @@ impl Process {
         RUN_QUEUE.raise_all(&found, priority);
     }
 
-    /// A slice of this process is over. Results in the ring do not wait longer than necessary.
-    /// Coroutines that wait for a worker may do so although another one is parked, because one that
-    /// becomes ready in a poll unparks no other virtual CPU; here that poll has turned out to be
-    /// long.
-    pub(crate) fn hurry(&self) {
+    /// A slice of `cpu` is over. Results in the ring do not wait longer than necessary. Coroutines
+    /// that wait for a worker may do so although another one is parked, because one that becomes
+    /// ready in a poll unparks no other virtual CPU; here that poll may have turned out to be long.
+    /// If the worker has made others since its last slice, each has its turn there.
+    pub(crate) fn hurry(&self, cpu: &VirtualCpu) {
+        if cpu.as_thread().is_none() {
+            let polls = self.page.workers[cpu.index % MAX_CPUS].polls.load(Relaxed);
+            if cpu.polls.swap(polls, Relaxed) != polls {
+                return;
+            }
+        }
         let has_results = self.ring.may_have_results(&self.page.ring);
         if !has_results && self.waiting_levels() == 0 {
             return;

@@ -162,14 +162,17 @@ impl Process {
 
     /// Parks `cpu`, which is running, unless it was woken, a result has arrived or its process is
     /// ending. Returns whether it is parked now.
-    pub fn park(&self, cpu: &VirtualCpu) -> bool {
+    ///
+    /// If it `leaves`, results are for another worker that is active, and without one it goes on.
+    pub fn park(&self, cpu: &VirtualCpu, leaves: bool) -> bool {
         let mut cpus = self.cpus.lock();
         // Under the lock that `complete` takes after its push: either the entry is visible here or
         // `complete` sees the virtual CPU parked.
         let has_results = self.ring.has_results(&self.page.ring);
         let is_woken =
             cpus.status(cpu.index).is_some_and(|status| core::mem::take(&mut status.wake_pending));
-        if is_woken || has_results {
+        let is_needed = if leaves { !cpus.is_another_active(cpu.index) } else { has_results };
+        if is_woken || is_needed {
             return false;
         }
         if cpus.apply(cpu.index, CpuEvent::Park).is_none() {

@@ -313,7 +313,8 @@ fn reason_to_stop(
     let (priority, waiting) = process.refresh_priority(cpu);
     if on_hart.slice.is_over(arch::now_ticks()) {
         process.publish();
-        process.hurry();
+        process.hurry(cpu);
+        process.gather(cpu);
         if !RUN_QUEUE.renew(me.number, priority, &process.account, on_hart.slice) {
             return Some(Stopped::Preempted);
         }

@@ -31,6 +31,10 @@ pub trait Client: Member + Send + Sync + 'static {
     /// only when its slice ends.
     fn yields_to_others(&self) -> bool;
 
+    /// It is about to run on this hart, where another switching coroutine has run its virtual CPU
+    /// since this one did. That one may be paused here.
+    fn comes_after_others(&self);
+
     /// Its switching coroutine has stopped it because others are to run. If it is still runnable,
     /// puts it back into the run queue.
     fn stop_running(self: &Arc<Self>);

@@ -4,7 +4,8 @@
 //! (`rely_on_offers`). Instead each hart looks before it enters user mode, and after some portions
 //! of the kernel, whether something waits while a hart sleeps. It then wakes one
 //!
-//! - if user mode is not left within [`STAY_MICROSECONDS`]: then the clock interrupts;
+//! - if user mode is not left within [`STAY_MICROSECONDS`], twice in a row: then the clock
+//!   interrupts;
 //! - if something less urgent than the work of this hart has waited for [`PATIENCE_MICROSECONDS`];
 //! - if anything has waited for that long. If such wakes do not make the machine faster, the next
 //!   ones wait longer, up to about a second.
@@ -16,6 +17,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use cops_algorithms::gathering::{Gathering, Look, Trial};
 use cops_algorithms::spread::{Bounds, Decision, Owed, Patience, Waiting};
 use cops_lock::Mutex;
 
@@ -34,6 +36,12 @@ static OWED: [Mutex<Owed>; arch::MAX_HARTS] = [const { Mutex::new(Owed::new()) }
 
 /// The patience with what has its turn; `None` before the first look.
 static PATIENCE: Mutex<Option<Patience>> = Mutex::new(None);
+
+/// For how long calls are counted to find out whether fewer harts would do as much: five slices.
+const WINDOW_MICROSECONDS: u64 = 5 * PATIENCE_MICROSECONDS;
+
+/// The trials with fewer harts; `None` before the first look.
+static GATHERING: Mutex<Option<Gathering>> = Mutex::new(None);
 
 /// What it is, for the looks: 0 before the first one.
 static PATIENCE_TICKS: AtomicU64 = AtomicU64::new(0);
@@ -71,6 +79,14 @@ pub fn look(waiting: Waiting) -> bool {
         with_patience(|patience| patience.wake(now_ticks, calls, since_ticks, since_calls));
     }
     decision != Decision::Nothing
+}
+
+/// A virtual CPU shows so much when its slice ends: what it does about the harts that are awake
+/// (decision 70). Nothing while another hart looks.
+pub fn gather(look: &Look) -> Trial {
+    let Some(mut gathering) = GATHERING.try_lock() else { return Trial::Nothing };
+    let first = || Gathering::new(timer::ticks_from_microseconds(WINDOW_MICROSECONDS));
+    gathering.get_or_insert_with(first).look(look)
 }
 
 /// Changes the patience, unless another hart does.

@@ -76,7 +76,11 @@ pub async fn switching<C: Client>(
         }
         // Where it is: to move it out for each poll and back takes some 50 instructions.
         let Some((cpu, slice)) = &mut in_hand else { return Poll::<()>::Pending };
-        turn.begin(peers::alternates(hart));
+        let alternates = peers::alternates(hart);
+        turn.begin(alternates);
+        if alternates {
+            cpu.comes_after_others();
+        }
         let (stopped, stopped_ticks) = run(me, cpu, slice, &mut turn, begin_ticks);
         let is_paused = matches!(stopped, Stopped::Paused);
         let is_ready = match stopped {

@@ -14,11 +14,11 @@ use crate::process::Outcome;
 use crate::process::{Process, VirtualCpu};
 
 /// `park()`.
-pub fn park(cpu: &Arc<VirtualCpu>) -> Reply {
+pub fn park(cpu: &Arc<VirtualCpu>, leaves: bool) -> Reply {
     if cpu.as_thread().is_some() {
         return Reply::Done(Err(Errno::EINVAL));
     }
-    if cpu.process.park(cpu) { Reply::Outcome(Outcome::Sleep) } else { Reply::Done(Ok(0)) }
+    if cpu.process.park(cpu, leaves) { Reply::Outcome(Outcome::Sleep) } else { Reply::Done(Ok(0)) }
 }
 
 /// `unpark(virtual CPU)`.

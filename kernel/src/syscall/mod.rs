@@ -412,7 +412,7 @@ fn dispatch(
         }
 
         number::SCHED_YIELD => Reply::Outcome(Outcome::Yield),
-        number::COPS_PARK => cops::park(cpu),
+        number::COPS_PARK => cops::park(cpu, args.number(0) != 0),
         number::COPS_UNPARK => cops::unpark(process, args.number(0)).into(),
         number::COPS_ALLOC_CPU => {
             cops::allocate_cpus(process, args.number(0), args.entry(1)?).into()

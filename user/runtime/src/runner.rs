@@ -3,7 +3,7 @@
 //!
 //! May touch: the loop of the calling virtual CPU. [`seats`] does the same for threads.
 
-mod seats;
+pub(crate) mod seats;
 
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -102,7 +102,11 @@ pub fn run(until: Until) -> Result<(), RunError> {
 /// Runs coroutines on the calling virtual CPU. Returns false, and does nothing, if that polls one.
 fn run_on(worker: u32, until: Until) -> bool {
     loop {
-        if !worker::run_until_stalled(worker) {
+        let has_run = match until {
+            Until::Stalled => worker::run_until_stalled(worker),
+            Until::Empty => worker::run_until_parking(worker),
+        };
+        if !has_run {
             return false;
         }
         if until == Until::Stalled || is_empty() {

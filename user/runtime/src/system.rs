@@ -327,11 +327,12 @@ pub(crate) fn trace_read(hart: usize, buffer: &mut [u8]) -> CallResult {
     unsafe { call(number::COPS_TRACE, arguments) }
 }
 
-/// Suspends this virtual CPU until it is unparked.
-pub(crate) fn park() {
+/// Suspends this virtual CPU until it is unparked. `leaves`: results in the ring are left to
+/// another virtual CPU, if one is active.
+pub(crate) fn park(leaves: bool) {
     // SAFETY: the call passes no memory address. Every caller checks its condition again, so an
     // error only means a spurious wake.
-    let _ = unsafe { call(number::COPS_PARK, []) };
+    let _ = unsafe { call(number::COPS_PARK, [leaves.into()]) };
 }
 
 pub(crate) fn unpark(cpu: u32) {

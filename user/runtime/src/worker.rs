@@ -16,6 +16,7 @@ use core::sync::atomic::{Ordering::*, fence};
 
 use crate::call::{limit, ring as results};
 use crate::lock::Lock;
+use crate::runner::seats;
 use crate::thread::Local;
 use crate::{arch, fatal, interrupt, shared, system};
 
@@ -23,8 +24,8 @@ const EXECUTOR_NUMBER: u8 = 0;
 /// The alignment that the hook `grow` guarantees.
 const GROW_ALIGNMENT: usize = 64;
 
-/// Number of polls between two checks whether to yield strictly.
-const POLLS_BETWEEN_LOOKS: u64 = 1024;
+/// Number of polls between two checks whether to yield strictly, and whether to leave.
+const POLLS_BETWEEN_LOOKS: u64 = 64;
 
 /// The executor of all coroutines of this process.
 pub(crate) static EXECUTOR: Executor = Executor::with_number(EXECUTOR_NUMBER);
@@ -159,7 +160,7 @@ pub(crate) extern "C" fn begin(index: usize) -> ! {
 /// Runs coroutines until the process ends; parks when none is ready.
 pub(crate) fn run(index: usize) -> ! {
     let worker = index as u32;
-    while run_until_stalled(worker) {
+    while run_until_parking(worker) {
         park(worker, || false);
     }
     fatal(format_args!("worker {worker} cannot run"))
@@ -168,10 +169,21 @@ pub(crate) fn run(index: usize) -> ! {
 /// Runs coroutines until none is ready. Returns false, and does nothing, if this virtual CPU is
 /// polling a coroutine.
 pub(crate) fn run_until_stalled(worker: u32) -> bool {
+    run_until(worker, || false)
+}
+
+/// As [`run_until_stalled`], for a caller that calls [`park`] next: it also returns when the worker
+/// is asked to leave.
+pub(crate) fn run_until_parking(worker: u32) -> bool {
+    run_until(worker, || heir_of(worker).is_some())
+}
+
+fn run_until(worker: u32, is_enough: impl Fn() -> bool) -> bool {
     loop {
         let is_strict = shared::process_page().flags.load(Relaxed) & flags::STRICT != 0;
         match EXECUTOR.run(worker, if is_strict { 1 } else { POLLS_BETWEEN_LOOKS }) {
             RunOutcome::Stalled => return true,
+            RunOutcome::BudgetUsed if is_enough() => return true,
             RunOutcome::BudgetUsed if is_strict => yield_if_less_urgent(),
             RunOutcome::BudgetUsed => {}
             // `set_strict` has requested that this loop reads the flag again.
@@ -181,14 +193,41 @@ pub(crate) fn run_until_stalled(worker: u32) -> bool {
     }
 }
 
-/// Sleeps in the kernel until there is work. Does not sleep if there is work already, or if
-/// `is_over`, which is called after this worker is marked as parked.
+/// Sleeps in the kernel until there is work. Does not sleep if there is work already, unless the
+/// worker is asked to leave that to another one, nor if `is_over`, which is called after the worker
+/// is marked as parked.
 pub(crate) fn park(worker: u32, is_over: impl FnOnce() -> bool) {
+    if let Some(heir) = heir_of(worker) {
+        return leave_to(worker, heir, is_over);
+    }
     if EXECUTOR.prepare_park(worker) {
         // A result that comes after this check finds the virtual CPU parked, or makes the kernel
         // return from `park` at once.
         if !ring::has_work(&shared::process_page().ring) && !is_over() {
-            system::park();
+            system::park(false);
+        }
+        EXECUTOR.finish_park(worker);
+    }
+}
+
+/// The worker to which `worker` is to leave its work, if the kernel asks for that: the two share a
+/// hart, or a hart of its own for each is not worth it.
+fn heir_of(worker: u32) -> Option<u32> {
+    if seats::exist() {
+        // Such a virtual CPU also sleeps outside of the executor, and would not be notified there.
+        return None;
+    }
+    let record = &shared::process_page().cpus[worker as usize % MAX_CPUS];
+    record.leave_to.load(Relaxed).checked_sub(1)
+}
+
+/// Leaves the work of `worker` to `heir` and sleeps in the kernel, unless that is not possible now.
+#[cold]
+fn leave_to(worker: u32, heir: u32, is_over: impl FnOnce() -> bool) {
+    shared::process_page().cpus[worker as usize % MAX_CPUS].leave_to.store(0, Relaxed);
+    if EXECUTOR.prepare_leave(worker, heir) {
+        if !is_over() {
+            system::park(true);
         }
         EXECUTOR.finish_park(worker);
     }

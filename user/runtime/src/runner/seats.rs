@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use cops_abi::Errno;
 use cops_abi::page::MAX_CPUS;
@@ -38,6 +38,9 @@ static SEATS: [Seat; MAX_CPUS] =
     [const { Seat { task: AtomicU32::new(FREE), client: AtomicPtr::new(ptr::null_mut()) } };
         MAX_CPUS];
 
+/// A seat exists, or is being made.
+static EXIST: AtomicBool = AtomicBool::new(false);
+
 /// Bit n: seat n exists, and no thread has it.
 static VACANT: AtomicU32 = AtomicU32::new(0);
 
@@ -65,6 +68,11 @@ pub(super) fn run(until: Until) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Whether any of the virtual CPUs may be that of a seat: false only before the first one is made.
+pub(crate) fn exist() -> bool {
+    EXIST.load(Relaxed)
+}
+
 /// Takes a vacant seat for the calling thread, or makes one.
 fn take() -> Result<usize, Errno> {
     let mut vacant = VACANT.load(Relaxed);
@@ -75,6 +83,7 @@ fn take() -> Result<usize, Errno> {
             Err(now) => vacant = now,
         }
     }
+    EXIST.store(true, Relaxed);
     // It finds what it is to do when it begins.
     worker::allocate_cpus(1, begin)?.next().filter(|&index| index < MAX_CPUS).ok_or(Errno::EAGAIN)
 }
@@ -98,7 +107,7 @@ extern "C" fn begin(index: usize) -> ! {
                 // The kernel may have chosen this virtual CPU for a result, which it finds before
                 // it goes to sleep. `unpark` during the rest makes `park` return at once.
                 worker::leave();
-                system::park();
+                system::park(false);
                 continue;
             }
         };

@@ -73,7 +73,7 @@ fn on_worker<F: Future>(index: u32, mut future: Pin<&mut F>) -> F::Output {
         {
             return output;
         }
-        worker::run_until_stalled(index);
+        worker::run_until_parking(index);
         worker::park(index, || state.is_woken.load(Acquire));
     }
 }

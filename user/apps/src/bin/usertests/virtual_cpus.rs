@@ -15,6 +15,7 @@ use cops::time::{Duration, Instant, sleep};
 use futures_util::future::join_all;
 
 use crate::harness::{Outcome, PATIENCE, harts, soon};
+use crate::raw::Garbage;
 use crate::{check, check_equal, tests};
 
 tests! { cpus:
@@ -25,14 +26,20 @@ tests! { cpus:
     calls_from_all,
     exit_ends_all,
     long_poll_keeps_nothing_waiting,
+    workers_leave,
+}
+
+/// The process's page.
+fn page() -> &'static ProcessPage {
+    let page = with_exposed_provenance::<ProcessPage>(PROCESS_PAGE);
+    // SAFETY: the kernel maps a `ProcessPage` at this address as long as the process lives, and all
+    // its fields are atomics.
+    unsafe { &*page }
 }
 
 /// Polls that each virtual CPU has made, as its worker publishes them.
 fn polls() -> Vec<u64> {
-    let page = with_exposed_provenance::<ProcessPage>(PROCESS_PAGE);
-    // SAFETY: the kernel maps a `ProcessPage` at this address as long as the process lives, and all
-    // its fields are atomics.
-    unsafe { &*page }.workers.iter().map(|worker| worker.polls.load(Relaxed)).collect()
+    page().workers.iter().map(|worker| worker.polls.load(Relaxed)).collect()
 }
 
 async fn as_many_as_there_may_be() -> Outcome {
@@ -199,5 +206,67 @@ async fn long_poll_keeps_nothing_waiting() -> Outcome {
             core::hint::spin_loop();
         }
     }
+    Ok(())
+}
+
+/// Workers are asked to leave their work to others all the time, as the kernel does, also to such
+/// as are parked, are asked to leave themselves, or do not exist. All that is ready is done, and so
+/// is what waits for results.
+async fn workers_leave() -> Outcome {
+    const CPUS: usize = 4;
+    const ROUNDS: usize = 300;
+    task::alloc_cpu(CPUS - 1)?;
+    let mut all = Vec::new();
+    for _ in 0..20 {
+        let ((mut reader, mut writer), (mut answers, mut answerer)) = (pipe()?, pipe()?);
+        all.push(task::spawn_join(
+            async move {
+                for round in 0..ROUNDS {
+                    writer.write_all(&[round as u8]).await?;
+                    let mut byte = [0];
+                    answers.read_exact(&mut byte).await?;
+                    check_equal!(byte, [round as u8], "the answer");
+                }
+                Ok(())
+            },
+            Priority::DEFAULT,
+        ));
+        all.push(task::spawn_join(
+            async move {
+                for _ in 0..ROUNDS {
+                    let mut byte = [0];
+                    reader.read_exact(&mut byte).await?;
+                    yield_now().await;
+                    answerer.write_all(&byte).await?;
+                }
+                Ok(())
+            },
+            Priority::DEFAULT,
+        ));
+    }
+    let is_over = Arc::new(AtomicUsize::new(0));
+    let over = is_over.clone();
+    let asking = task::spawn_join(
+        async move {
+            let mut garbage = Garbage::new(70);
+            let mut obeyed = 0;
+            while over.load(Relaxed) == 0 {
+                let (asked, heir) = (garbage.next() % CPUS, garbage.next() % (CPUS + 1));
+                let request = &page().cpus[asked].leave_to;
+                obeyed += usize::from(request.swap(heir as u32 + 1, Relaxed) == 0);
+                yield_now().await;
+            }
+            obeyed
+        },
+        Priority::DEFAULT,
+    );
+    let ends = soon("40 coroutines", join_all(all)).await;
+    is_over.store(1, Relaxed);
+    for end in ends? {
+        end??;
+    }
+    let obeyed = soon("the one that asks", asking).await??;
+    cops::println!("# {obeyed} requests to leave");
+    check!(obeyed > 50, "only {obeyed} requests to leave");
     Ok(())
 }
