@@ -12,7 +12,7 @@ const COUNTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/lo
 const CORE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/core");
 const SCENES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/loom");
 
-const TRANSITIONS: [&str; 12] = [
+const TRANSITIONS: [&str; 13] = [
     "yield",
     "block",
     "exit",
@@ -25,6 +25,7 @@ const TRANSITIONS: [&str; 12] = [
     "cancel",
     "park",
     "spawn",
+    "leave",
 ];
 
 /// How many calls of a transition of the state word each file of the core has. A new one is a

@@ -163,66 +163,158 @@ fn leave_beside(scene: &std::sync::Arc<Scene>, other: loom::thread::JoinHandle<(
     scene.executor.finish_park(0);
     scene.executor.finish_park(1);
     scene.is_sound();
-    scene.finish();
+}
+
+/// Worker 0 has a coroutine that is ready, and leaves it to worker 1 while a second thread does
+/// `meanwhile`.
+fn leave_against(meanwhile: impl Fn(&Scene) + Copy + Send + Sync + 'static) {
+    explore_pair(move || {
+        let scene = Scene::new(2);
+        scene.executor.rely_on_offers();
+        scene.spawn(Script::Exit, 32);
+        let other = scene.beside(move |scene| meanwhile(scene));
+        leave_beside(&scene, other);
+        scene.finish();
+    });
+}
+
+/// The same with a coroutine that waits for its event: `meanwhile` has that happen.
+fn leave_against_request(meanwhile: impl Fn(&Scene, u64) + Copy + Send + Sync + 'static) {
+    explore_pair(move || {
+        let scene = Scene::new(2);
+        scene.executor.rely_on_offers();
+        let (task, id) = scene.spawn_blocked(Script::Await);
+        scene.run(0);
+        scene.spawn(Script::Exit, 32);
+        let other = scene.beside(move |scene| {
+            task.event.store(true, Relaxed);
+            meanwhile(scene, id);
+        });
+        leave_beside(&scene, other);
+        scene.finish();
+    });
+}
+
+/// The heir polls something that goes on, waits, or ends.
+fn leave_against_poll(script: Script) {
+    explore_pair(move || {
+        let scene = Scene::new(2);
+        scene.executor.rely_on_offers();
+        let (task, id) = scene.spawn_on(1, script, 32);
+        scene.spawn(Script::Exit, 32);
+        let other = scene.beside(|scene| scene.run_for(1, 1));
+        leave_beside(&scene, other);
+        crate::poll_ends::end(&scene, &task, id);
+    });
+}
+
+#[test]
+fn leave_against_yield() {
+    leave_against_poll(Script::Yield(1));
+}
+
+#[test]
+fn leave_against_block() {
+    leave_against_poll(Script::Await);
+}
+
+#[test]
+fn leave_against_exit() {
+    leave_against_poll(Script::Exit);
+}
+
+/// The waking worker is the heir.
+#[test]
+fn leave_against_fast_wake() {
+    leave_against_request(|scene, id| {
+        assert!(scene.executor.wake(id, 1));
+    });
 }
 
 /// What is woken meanwhile goes to the heir, or notifies the worker.
 #[test]
 fn leave_against_slow_wake() {
+    leave_against_request(|scene, id| {
+        assert!(scene.executor.wake(id, NO_WORKER));
+    });
+}
+
+#[test]
+fn leave_against_cancel() {
+    leave_against_request(|scene, id| {
+        assert!(scene.executor.cancel(id, NO_WORKER));
+    });
+}
+
+/// The heir empties the inbox of the worker that leaves.
+#[test]
+fn leave_against_drain() {
     explore_pair(|| {
         let scene = Scene::new(2);
         scene.executor.rely_on_offers();
         let (task, id) = scene.spawn_blocked(Script::Await);
-        let other = scene.beside(move |scene| {
-            task.event.store(true, Relaxed);
-            assert!(scene.executor.wake(id, NO_WORKER));
-        });
-        scene.run(0);
-        scene.spawn(Script::Exit, 32);
+        task.event.store(true, Relaxed);
+        assert!(scene.executor.wake(id, NO_WORKER));
+        let other = scene.beside(|scene| scene.run(1));
         leave_beside(&scene, other);
+        scene.finish();
     });
 }
 
-/// The heir parks: it sees what it gets, or is notified.
-#[test]
-fn leave_against_park() {
-    explore_pair(|| {
+/// What waits gets another level on the way.
+fn leave_against_move(moves: impl Fn(&Scene, u64) -> bool + Copy + Send + Sync + 'static) {
+    explore_pair(move || {
         let scene = Scene::new(2);
         scene.executor.rely_on_offers();
-        scene.spawn(Script::Exit, 32);
-        let other = scene.beside(|scene| {
-            if !scene.executor.prepare_park(1) {
-                scene.run(1);
-            }
+        let (_, id) = scene.spawn(Script::Exit, 32);
+        let other = scene.beside(move |scene| {
+            // It may have been polled by then.
+            let _ = moves(scene, id);
         });
         leave_beside(&scene, other);
+        scene.finish();
     });
+}
+
+#[test]
+fn leave_against_set_priority() {
+    leave_against_move(|scene, id| scene.executor.set_priority(id, 3, NO_WORKER));
+}
+
+#[test]
+fn leave_against_inheritance() {
+    leave_against_move(|scene, id| scene.executor.set_inherited(id, 3, NO_WORKER));
 }
 
 /// The heir steals what it is about to get.
 #[test]
 fn leave_against_steal() {
-    explore_pair(|| {
-        let scene = Scene::new(2);
-        scene.executor.rely_on_offers();
-        scene.spawn(Script::Exit, 32);
-        scene.spawn(Script::Exit, 31);
-        let other = scene.beside(|scene| scene.run(1));
-        leave_beside(&scene, other);
+    leave_against(|scene| scene.run(1));
+}
+
+/// The heir parks: it sees what it gets, or is notified.
+#[test]
+fn leave_against_park() {
+    leave_against(|scene| {
+        if !scene.executor.prepare_park(1) {
+            scene.run(1);
+        }
     });
 }
 
-/// What waits gets another level on the way.
 #[test]
-fn leave_against_set_priority() {
-    explore_pair(|| {
-        let scene = Scene::new(2);
-        scene.executor.rely_on_offers();
-        let (_, id) = scene.spawn_on(0, Script::Exit, 32);
-        let other = scene.beside(move |scene| {
-            assert!(scene.executor.set_priority(id, 3, NO_WORKER));
-        });
-        leave_beside(&scene, other);
+fn leave_against_spawn() {
+    leave_against(|scene| drop(scene.spawn_on(NO_WORKER, Script::Exit, 32)));
+}
+
+/// Each leaves its work to the other one: the host lets one of them sleep at most.
+#[test]
+fn leave_against_leave() {
+    leave_against(|scene| {
+        scene.spawn_on(1, Script::Exit, 32);
+        if scene.executor.prepare_leave(1, 0) {
+            scene.executor.finish_park(1);
+        }
     });
 }
 
