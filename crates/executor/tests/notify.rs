@@ -124,8 +124,9 @@ fn a_worker_that_leaves_gives_all_to_its_heir_in_order() {
         rig.executor.spawn(async move { order.lock().unwrap().push(name) }, level(at)).unwrap();
     };
     (0..100).for_each(|name| spawn(name, 32));
-    (100..110).for_each(|name| spawn(name, 5));
     rig.executor.run(0, 0);
+    // In the inbox.
+    (100..110).for_each(|name| spawn(name, 5));
     assert!(!rig.executor.prepare_park(0), "there is work");
     assert!(rig.executor.prepare_leave(0, 1));
     assert_eq!((rig.states[0].waiting(), rig.states[1].waiting()), (0, 1 << 5 | 1 << 32));
@@ -134,6 +135,18 @@ fn a_worker_that_leaves_gives_all_to_its_heir_in_order() {
     let expected: Vec<u8> = (100..110).chain(0..100).collect();
     assert_eq!(*order.lock().unwrap(), expected);
     rig.executor.finish_park(0);
+}
+
+#[test]
+fn a_worker_that_has_left_is_notified_of_what_becomes_ready_there() {
+    let rig = rig_without_interrupts(33);
+    rig.executor.rely_on_offers();
+    let id = rig.sleeper(0, Priority::DEFAULT);
+    assert!(rig.executor.prepare_leave(0, 1));
+    wake_up(id);
+    assert_eq!(rig.host.take_events(), [Event::Notify(0)]);
+    rig.executor.finish_park(0);
+    assert_eq!(rig.executor.run_until_stalled(0), RunOutcome::Stalled);
 }
 
 #[test]

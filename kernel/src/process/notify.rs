@@ -292,17 +292,16 @@ impl Process {
     /// ready in a poll unparks no other virtual CPU; here that poll may have turned out to be long.
     /// If the worker has made others since its last slice, each has its turn there.
     pub(crate) fn hurry(&self, cpu: &VirtualCpu) {
-        if cpu.as_thread().is_none() {
-            let polls = self.page.workers[cpu.index % MAX_CPUS].polls.load(Relaxed);
-            if cpu.polls.swap(polls, Relaxed) != polls {
-                return;
-            }
-        }
         let has_results = self.ring.may_have_results(&self.page.ring);
         if !has_results && self.waiting_levels() == 0 {
             return;
         }
-        if !self.unpark_another() && has_results {
+        let is_within_poll = cpu.as_thread().is_some() || {
+            let polls = self.page.workers[cpu.index % MAX_CPUS].polls.load(Relaxed);
+            cpu.polls.swap(polls, Relaxed) == polls
+        };
+        let is_unparked = is_within_poll && self.unpark_another();
+        if !is_unparked && has_results {
             self.interrupt_priority.store(Some(OVERDUE), SeqCst);
         }
     }

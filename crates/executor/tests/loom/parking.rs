@@ -292,13 +292,23 @@ fn leave_against_steal() {
     leave_against(|scene| scene.run(1));
 }
 
-/// The heir parks: it sees what it gets, or is notified.
+/// The heir parks: it sees what it gets, or is notified. It is worker 0, which looks at itself
+/// first, and then at the worker that leaves.
 #[test]
 fn leave_against_park() {
-    leave_against(|scene| {
-        if !scene.executor.prepare_park(1) {
-            scene.run(1);
-        }
+    explore_pair(|| {
+        let scene = Scene::new(2);
+        scene.executor.rely_on_offers();
+        scene.spawn_on(1, Script::Exit, 32);
+        let other = scene.beside(|scene| scene.executor.prepare_leave(1, 0));
+        let parks = scene.executor.prepare_park(0);
+        let leaves = other.join().unwrap();
+        let is_notified = !scene.host.take_events().is_empty();
+        let all_sleep = parks && leaves && !is_notified;
+        assert!(!all_sleep || !scene.has_ready(), "both would sleep for ever");
+        scene.executor.finish_park(0);
+        scene.executor.finish_park(1);
+        scene.finish();
     });
 }
 

@@ -6,8 +6,10 @@ use alloc::vec::Vec;
 use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use cops::abi::interrupt::CpuPhase;
 use cops::abi::layout::PROCESS_PAGE;
 use cops::abi::page::{MAX_CPUS, ProcessPage};
+use cops::abi::syscall::{COPS_PARK, COPS_UNPARK, SCHED_YIELD, WRITE};
 use cops::io::{Read, Write, pipe};
 use cops::memory::statistics;
 use cops::task::{self, Priority, yield_now};
@@ -15,7 +17,7 @@ use cops::time::{Duration, Instant, sleep};
 use futures_util::future::join_all;
 
 use crate::harness::{Outcome, PATIENCE, harts, soon};
-use crate::raw::Garbage;
+use crate::raw::{self, Garbage};
 use crate::{check, check_equal, tests};
 
 tests! { cpus:
@@ -27,6 +29,8 @@ tests! { cpus:
     exit_ends_all,
     long_poll_keeps_nothing_waiting,
     workers_leave,
+    one_that_leaves_needs_another,
+    one_that_leaves_sleeps,
 }
 
 /// The process's page.
@@ -268,5 +272,94 @@ async fn workers_leave() -> Outcome {
     let obeyed = soon("the one that asks", asking).await??;
     cops::println!("# {obeyed} requests to leave");
     check!(obeyed > 50, "only {obeyed} requests to leave");
+    Ok(())
+}
+
+/// `park` of a worker that leaves: results are for another one that is active. Without one it
+/// returns at once.
+async fn one_that_leaves_needs_another() -> Outcome {
+    const LEAVES: usize = 1;
+    task::alloc_cpu(1)?;
+    let (mut reader, writer) = pipe()?;
+    let reading = task::spawn_join(
+        async move {
+            let mut byte = [0];
+            reader.read_exact(&mut byte).await
+        },
+        Priority::DEFAULT,
+    );
+    // Would end a sleep that lasts.
+    let alarm = task::spawn_join(sleep(PATIENCE / 3), Priority::DEFAULT);
+    yield_now().await;
+    let page = page();
+    let here = usize::from(page.workers[1].current_priority().is_some());
+    let begin = Instant::now();
+    while page.cpus[1 - here].phase.load(Relaxed) != CpuPhase::Parked as u32 {
+        check!(begin.elapsed() < PATIENCE, "the other virtual CPU does not park");
+    }
+    raw::call(WRITE, [writer.raw() as usize, c"1".as_ptr().addr(), 1])?;
+    // The result stays in the ring as long as this poll goes on.
+    while page.ring.tail.load(Relaxed) == page.ring.head.load(Relaxed) {
+        raw::call(SCHED_YIELD, [])?;
+        check!(begin.elapsed() < PATIENCE, "there is no result");
+    }
+    let begin = Instant::now();
+    raw::call(COPS_PARK, [LEAVES])?;
+    check!(begin.elapsed() < PATIENCE / 6, "it slept, though no other one was active");
+    soon("the reader", reading).await???;
+    alarm.abort();
+    Ok(())
+}
+
+/// With another one that is active, results do not keep it awake.
+async fn one_that_leaves_sleeps() -> Outcome {
+    const LEAVES: usize = 1;
+    if harts() == 1 {
+        return Ok(());
+    }
+    task::alloc_cpu(1)?;
+    let (mut reader, writer) = pipe()?;
+    let reading = task::spawn_join(
+        async move {
+            let mut byte = [0];
+            reader.read_exact(&mut byte).await
+        },
+        Priority::DEFAULT,
+    );
+    let (computes, parked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (says, sees) = (computes.clone(), parked.clone());
+    yield_now().await;
+    // A poll on the other virtual CPU, which ends when this one has parked.
+    let other = task::spawn_join(
+        async move {
+            let page = page();
+            says.store(1, Relaxed);
+            let begin = Instant::now();
+            let is_parked = || {
+                page.cpus[..2].iter().any(|cpu| cpu.phase.load(Relaxed) == CpuPhase::Parked as u32)
+            };
+            while !is_parked() && begin.elapsed() < PATIENCE / 3 {}
+            sees.store(usize::from(is_parked()), Relaxed);
+            for cpu in 0..2 {
+                let _ = raw::call(COPS_UNPARK, [cpu]);
+            }
+        },
+        Priority::DEFAULT,
+    );
+    let begin = Instant::now();
+    while computes.load(Relaxed) == 0 {
+        check!(begin.elapsed() < PATIENCE, "the other virtual CPU does not begin");
+    }
+    raw::call(WRITE, [writer.raw() as usize, c"1".as_ptr().addr(), 1])?;
+    let ring = &page().ring;
+    while ring.tail.load(Relaxed) == ring.head.load(Relaxed) {
+        check!(begin.elapsed() < PATIENCE, "there is no result");
+    }
+    while parked.load(Relaxed) == 0 && begin.elapsed() < PATIENCE / 3 {
+        raw::call(COPS_PARK, [LEAVES])?;
+    }
+    soon("the poll", other).await??;
+    check_equal!(parked.load(Relaxed), 1, "parked with results in the ring");
+    soon("the reader", reading).await???;
     Ok(())
 }
