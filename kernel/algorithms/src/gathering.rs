@@ -79,7 +79,7 @@ enum Step {
 impl Gathering {
     /// After so many doublings the pause grows no further.
     pub const DOUBLINGS: u32 = 6;
-    /// A trial whose process does not look any more is given up after so many windows.
+    /// If its process does not look any more, a trial is given up after so many windows.
     const WINDOWS_MAX: u64 = 8;
 
     /// Calls are counted for `window_ticks`, above 0, before one leaves and after that.

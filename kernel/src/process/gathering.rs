@@ -1,6 +1,6 @@
 //! Virtual CPUs that are asked to leave their work to another one of their program and to park
-//! (decision 70): those that share a hart with it, and those whose own hart makes the machine no
-//! faster.
+//! (decision 70): those that share a hart with it, and those with a hart of their own that makes
+//! the machine no faster.
 //!
 //! The request is a number in the program's page. Its library obeys between two polls, or does not;
 //! then only the program itself is slower.
@@ -65,8 +65,8 @@ impl Process {
         self.cpu_count() > 1 && cpu.as_thread().is_none()
     }
 
-    /// Asks worker `cpu` to leave its work to a worker on a hart for which `is_wanted` holds, unless
-    /// that one is to leave itself.
+    /// Asks worker `cpu` to leave its work to a worker on a hart for which `is_wanted` holds, and
+    /// that is not to leave itself.
     fn ask_to_leave(&self, cpus: &Cpus, cpu: &VirtualCpu, is_wanted: impl Fn(usize) -> bool) {
         let request = |index: usize| &self.page.cpus[index % MAX_CPUS].leave_to;
         let heir = cpus.workers().find(|(other, state)| {
