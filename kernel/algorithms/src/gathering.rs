@@ -156,10 +156,11 @@ impl Gathering {
     }
 
     /// A hart of its own is worth a part of `spread_over` if the machine has a processor for each.
-    /// Half of that part, and a sixth at most, may be missing now: so a second hart is kept if it
-    /// makes the machine faster by a fifth, which is also when one is woken earlier.
+    /// Somewhat more than half of that part, and a sixth at most, may be missing now: so a second
+    /// hart is kept if it makes the machine faster by a fifth, which is also when one is woken
+    /// earlier.
     fn judge(&mut self, before: Count, after: Count, spread_over: u32, now_ticks: u64) -> Trial {
-        let parts = u128::from((2 * u64::from(spread_over)).max(6));
+        let parts = u128::from((2 * u64::from(spread_over)).saturating_sub(2).max(6));
         // Divided, so that no product exceeds 128 bits.
         let now = u128::from(after.calls) * u128::from(before.ticks) / (parts - 1);
         let then = u128::from(before.calls) * u128::from(after.ticks) / parts;

@@ -37,8 +37,8 @@ static OWED: [Mutex<Owed>; arch::MAX_HARTS] = [const { Mutex::new(Owed::new()) }
 /// The patience with what has its turn; `None` before the first look.
 static PATIENCE: Mutex<Option<Patience>> = Mutex::new(None);
 
-/// For how long calls are counted to find out whether fewer harts would do as much: five slices.
-const WINDOW_MICROSECONDS: u64 = 5 * PATIENCE_MICROSECONDS;
+/// For how long calls are counted to find out whether fewer harts would do as much: two slices.
+const WINDOW_MICROSECONDS: u64 = 2 * PATIENCE_MICROSECONDS;
 
 /// The trials with fewer harts; `None` before the first look.
 static GATHERING: Mutex<Option<Gathering>> = Mutex::new(None);
