@@ -168,6 +168,22 @@ fn an_heir_that_sleeps_is_notified() {
 }
 
 #[test]
+fn a_worker_leaves_nothing_that_is_more_urgent_than_the_poll_of_its_heir() {
+    let rig = rig_without_interrupts(34);
+    rig.executor.rely_on_offers();
+    for (waiting, leaves) in [(31, false), (32, true)] {
+        let id = rig.sleeper(0, level(waiting));
+        let executor = rig.executor;
+        rig.events_inside(1, level(32), async move {
+            executor.core().wake(id.raw(), NO_WORKER);
+            assert_eq!(executor.prepare_leave(0, 1), leaves, "level {waiting}");
+            executor.finish_park(0);
+        });
+        rig.executor.run_until_stalled(1);
+    }
+}
+
+#[test]
 fn a_worker_does_not_leave_without_an_heir_or_when_it_shall_stop() {
     let rig = rig_without_interrupts(32);
     rig.executor.rely_on_offers();

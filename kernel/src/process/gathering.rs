@@ -11,9 +11,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use cops_abi::page::MAX_CPUS;
 use cops_algorithms::gathering::{Look, Trial};
 
+use super::Process;
 use super::cpu::{CpuState, VirtualCpu};
 use super::cpus::Cpus;
-use super::{Process, ProcessId};
 use crate::arch;
 use crate::counters::COUNTERS;
 use crate::sched::{self, spread};
@@ -39,11 +39,10 @@ impl Process {
             CpuState::Running { hart } => harts | 1 << hart,
             _ => harts,
         });
-        let process: ProcessId = self.id;
         let trial = spread::gather(&Look {
             now_ticks: arch::now_ticks(),
             calls: COUNTERS.system_calls.get(),
-            process,
+            process: self.id,
             spread_over: harts.count_ones(),
         });
         match trial {

@@ -13,7 +13,7 @@ use crate::mm::{self, UserRange};
 use crate::process::Outcome;
 use crate::process::{Process, VirtualCpu};
 
-/// `park()`.
+/// `park(leaves)`.
 pub fn park(cpu: &Arc<VirtualCpu>, leaves: bool) -> Reply {
     if cpu.as_thread().is_some() {
         return Reply::Done(Err(Errno::EINVAL));

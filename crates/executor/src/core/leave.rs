@@ -18,8 +18,9 @@ impl Executor {
     /// As [`prepare_park`](Self::prepare_park), for worker `number` that is to sleep although
     /// there is work: what waits for it goes to worker `heir`, behind what waits there. True: the
     /// caller shall sleep until notified, then call [`finish_park`](Self::finish_park). False: go
-    /// on with [`run`](Self::run). A stop is requested, the heir is the worker itself or none, or
-    /// its lock is taken; then some of the work may have gone to it.
+    /// on with [`run`](Self::run). A stop is requested, or the heir is the worker itself or none,
+    /// or its lock is taken, or it polls something less urgent than what waits; then some of the
+    /// work may have gone to it.
     ///
     /// The caller sees to it that the heir runs. For an executor that
     /// [relies on offers](Self::rely_on_offers): in others, what waits at the heir notifies the
@@ -57,7 +58,8 @@ impl Executor {
         leaves
     }
 
-    /// Migrates all that waits for `worker`, the caller's, to `heir`. False if its lock is taken.
+    /// Migrates all that waits for `worker`, the caller's, to `heir`. False if its lock is taken,
+    /// or it polls something less urgent.
     fn migrate_all(&self, worker: &Worker, heir: &Worker) -> bool {
         loop {
             // Unlocked after each part, since others may want these locks.
@@ -65,6 +67,11 @@ impl Executor {
             own.drain(&self.slab);
             own.drain_unannounced(&self.slab);
             let Some(priority) = Priority::most_urgent_in(own.waiting()) else { return true };
+            let polled = heir.state().current_priority();
+            if polled.is_some_and(|polled| priority.is_more_urgent_than(polled)) {
+                // It would wait for a less urgent poll.
+                return false;
+            }
             let Some(to) = heir.try_lock() else { return false };
             // What became ready there before comes first.
             to.drain(&self.slab);

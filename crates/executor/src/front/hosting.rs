@@ -57,7 +57,7 @@ impl Executor {
     /// As [`prepare_park`](Self::prepare_park), for a worker that is to sleep although there is
     /// work: all that waits for it goes to worker `heir`, which the caller sees run. True: sleep
     /// until notified, then call [`finish_park`](Self::finish_park). False: go on with `run`; the
-    /// heir could not take everything now, or a stop is requested.
+    /// heir could not take everything now, or polls something less urgent, or a stop is requested.
     ///
     /// For an executor that [relies on offers](Self::rely_on_offers): in others, what waits at the
     /// heir notifies the worker at once. On that worker, outside of `run`; not in interrupt
