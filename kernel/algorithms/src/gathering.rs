@@ -6,7 +6,7 @@
 //! another one, and they are counted again. If they have become much fewer, it comes back, and the
 //! next trial follows later than this one did.
 
-use crate::spread::Patience;
+use crate::count::Count;
 
 /// What the virtual CPU that looks does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +23,8 @@ pub enum Trial {
 /// What a virtual CPU shows when it looks, which it does when its slice has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// Now, in ticks.
-    pub now_ticks: u64,
-    /// The system calls that the machine has completed.
-    pub calls: u64,
+    /// Now, and the system calls that the machine has completed by now.
+    pub now: Count,
     /// Its process.
     pub process: u32,
     /// The virtual CPUs of its process that have a hart to themselves, itself among them.
@@ -40,28 +38,6 @@ pub struct Gathering {
     /// The time from a trial to the next one.
     pause_ticks: u64,
     step: Step,
-}
-
-/// So many calls in so many ticks.
-#[derive(Clone, Copy, Debug)]
-struct Count {
-    ticks: u64,
-    calls: u64,
-}
-
-impl Count {
-    /// From `start` until the moment of `look`.
-    fn since(start: Self, look: &Look) -> Self {
-        Self {
-            ticks: look.now_ticks.saturating_sub(start.ticks),
-            calls: look.calls.wrapping_sub(start.calls),
-        }
-    }
-
-    /// The start of a count.
-    fn start(look: &Look) -> Self {
-        Self { ticks: look.now_ticks, calls: look.calls }
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,34 +70,34 @@ impl Gathering {
             && process != look.process
         {
             let limit = began_ticks.saturating_add(Self::WINDOWS_MAX * self.window_ticks);
-            if look.now_ticks >= limit {
-                self.pause(look.now_ticks);
+            if look.now.ticks >= limit {
+                self.pause(look.now.ticks);
             }
             return Trial::Nothing;
         }
         let is_spread = look.spread_over > 1;
         match self.step {
-            Step::Pause { until_ticks } if look.now_ticks >= until_ticks && is_spread => {
-                self.step = Step::Before { process: look.process, start: Count::start(look) };
+            Step::Pause { until_ticks } if look.now.ticks >= until_ticks && is_spread => {
+                self.step = Step::Before { process: look.process, start: look.now };
             }
             Step::Before { process, start } => {
-                let before = Count::since(start, look);
+                let before = look.now.since(start);
                 if !is_spread || before.ticks > Self::WINDOWS_MAX * self.window_ticks {
-                    self.pause(look.now_ticks);
+                    self.pause(look.now.ticks);
                 } else if before.ticks >= self.window_ticks {
                     return self.begin(process, before, look);
                 }
             }
             Step::Leaving { process, spread_over, before, until_ticks } => {
-                if look.now_ticks >= until_ticks {
-                    let start = Count::start(look);
+                if look.now.ticks >= until_ticks {
+                    let start = look.now;
                     self.step = Step::After { process, spread_over, before, start };
                 }
             }
             Step::After { spread_over, before, start, .. } => {
-                let after = Count::since(start, look);
+                let after = look.now.since(start);
                 if after.ticks >= self.window_ticks {
-                    return self.judge(before, after, spread_over, look.now_ticks);
+                    return self.judge(before, after, spread_over, look.now.ticks);
                 }
             }
             Step::Pause { .. } => {}
@@ -145,12 +121,11 @@ impl Gathering {
     }
 
     fn begin(&mut self, process: u32, before: Count, look: &Look) -> Trial {
-        if before.calls < Patience::CALLS_MIN {
-            // They do not say how fast the machine is: each is long.
-            self.pause(look.now_ticks);
+        if before.calls < Count::CALLS_MIN {
+            self.pause(look.now.ticks);
             return Trial::Nothing;
         }
-        let until_ticks = look.now_ticks.saturating_add(self.window_ticks / 2);
+        let until_ticks = look.now.ticks.saturating_add(self.window_ticks / 2);
         self.step = Step::Leaving { process, spread_over: look.spread_over, before, until_ticks };
         Trial::Leave
     }
@@ -160,11 +135,8 @@ impl Gathering {
     /// hart is kept if it makes the machine faster by a fifth, which is also when one is woken
     /// earlier.
     fn judge(&mut self, before: Count, after: Count, spread_over: u32, now_ticks: u64) -> Trial {
-        let parts = u128::from((2 * u64::from(spread_over)).saturating_sub(2).max(6));
-        // Divided, so that no product exceeds 128 bits.
-        let now = u128::from(after.calls) * u128::from(before.ticks) / (parts - 1);
-        let then = u128::from(before.calls) * u128::from(after.ticks) / parts;
-        let trial = if now >= then {
+        let parts = (2 * u64::from(spread_over)).saturating_sub(2).max(6);
+        let trial = if after.reaches(before, parts - 1, parts) {
             self.pause_ticks = self.window_ticks;
             Trial::Nothing
         } else {
@@ -206,8 +178,7 @@ mod tests {
             self.now_ticks += WINDOW / 4;
             self.calls += (self.calls_in_window)(self.awake) / 4;
             let trial = self.gathering.look(&Look {
-                now_ticks: self.now_ticks,
-                calls: self.calls,
+                now: Count { ticks: self.now_ticks, calls: self.calls },
                 process: 1,
                 spread_over: self.awake,
             });
@@ -269,12 +240,13 @@ mod tests {
 
     #[test]
     fn long_work_is_left_alone() {
-        let mut machine = Machine::new(4, |_| Patience::CALLS_MIN - 4);
+        let mut machine = Machine::new(4, |_| Count::CALLS_MIN - 4);
         assert_eq!(machine.awake_in(1000), [4; 1000]);
     }
 
     fn look(gathering: &mut Gathering, now_ticks: u64, process: u32, spread_over: u32) -> Trial {
-        gathering.look(&Look { now_ticks, calls: now_ticks, process, spread_over })
+        let now = Count { ticks: now_ticks, calls: now_ticks };
+        gathering.look(&Look { now, process, spread_over })
     }
 
     #[test]
@@ -303,10 +275,10 @@ mod tests {
     #[test]
     fn no_count_is_too_large() {
         let mut gathering = Gathering::new(u64::MAX >> 7);
-        for now_ticks in [0, u64::MAX, 1, u64::MAX / 2, u64::MAX] {
+        for ticks in [0, u64::MAX, 1, u64::MAX / 2, u64::MAX] {
+            let now = Count { ticks, calls: !ticks };
             for spread_over in [0, 2, u32::MAX] {
-                let _ =
-                    gathering.look(&Look { now_ticks, calls: !now_ticks, process: 1, spread_over });
+                let _ = gathering.look(&Look { now, process: 1, spread_over });
             }
         }
     }

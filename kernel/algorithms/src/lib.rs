@@ -16,6 +16,7 @@ pub mod buddy;
 pub mod byte_queue;
 pub mod chance;
 pub mod compensation;
+pub mod count;
 pub mod cpu_state;
 pub mod deadlines;
 pub mod device_tree;

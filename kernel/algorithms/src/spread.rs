@@ -8,6 +8,8 @@
 //! becomes longer each time that a wake has not made the machine faster ([`Patience`]). How harts
 //! are sent to sleep again that make nothing faster: [`gathering`](crate::gathering).
 
+use crate::count::Count;
+
 /// What waits while a hart runs something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
@@ -155,19 +157,13 @@ pub struct Patience {
 /// A wake, and what the machine has done before it.
 #[derive(Clone, Copy, Debug)]
 struct Wake {
-    at_ticks: u64,
-    at_calls: u64,
-    before_ticks: u64,
-    before_calls: u64,
+    at: Count,
+    before: Count,
 }
 
 impl Patience {
     /// After so many doublings the patience grows no further.
     pub const DOUBLINGS: u32 = 7;
-    /// Fewer calls before a wake do not say how fast the machine is: each is long, or there is no
-    /// load. Then the wake counts as worth it.
-    pub const CALLS_MIN: u64 = 32;
-
     /// The patience is `first_ticks`, above 0, and never less.
     #[must_use]
     pub const fn new(first_ticks: u64) -> Self {
@@ -183,30 +179,24 @@ impl Patience {
     /// A hart is woken at `now_ticks` because work has waited since `since_ticks`. The machine has
     /// completed `calls` by now, and `since_calls` by then.
     pub fn wake(&mut self, now_ticks: u64, calls: u64, since_ticks: u64, since_calls: u64) {
-        self.wake = Some(Wake {
-            at_ticks: now_ticks,
-            at_calls: calls,
-            before_ticks: now_ticks.saturating_sub(since_ticks),
-            before_calls: calls.wrapping_sub(since_calls),
-        });
+        let at = Count { ticks: now_ticks, calls };
+        let before = at.since(Count { ticks: since_ticks, calls: since_calls });
+        self.wake = Some(Wake { at, before });
     }
 
     /// When the last wake is to be judged; `u64::MAX` if it was.
     #[must_use]
     pub fn judge_at_ticks(&self) -> u64 {
-        self.wake.map_or(u64::MAX, |wake| wake.at_ticks.saturating_add(self.first_ticks))
+        self.wake.map_or(u64::MAX, |wake| wake.at.ticks.saturating_add(self.first_ticks))
     }
 
     /// Judges the last wake. The machine has completed `calls` by `now_ticks`.
     pub fn judge(&mut self, now_ticks: u64, calls: u64) {
         let Some(wake) = self.wake.take() else { return };
-        let after_ticks = u128::from(now_ticks.saturating_sub(wake.at_ticks));
-        let after_calls = u128::from(calls.wrapping_sub(wake.at_calls));
-        let (before_ticks, before_calls) =
-            (u128::from(wake.before_ticks), u128::from(wake.before_calls));
-        // A fifth more in the same time. (Divided, so that no product exceeds 128 bits.)
-        let is_faster = after_calls * before_ticks / 6 >= before_calls * after_ticks / 5;
-        self.ticks = if is_faster || wake.before_calls < Self::CALLS_MIN {
+        let after = Count { ticks: now_ticks, calls }.since(wake.at);
+        // A fifth more in the same time. Too few calls before the wake count as worth it.
+        let is_faster = after.reaches(wake.before, 6, 5);
+        self.ticks = if is_faster || wake.before.calls < Count::CALLS_MIN {
             (self.ticks / 2).max(self.first_ticks)
         } else {
             (2 * self.ticks).min(self.first_ticks << Self::DOUBLINGS)

@@ -153,8 +153,7 @@ impl Cpus {
 
     /// Whether another worker than `index` has a hart or waits for one.
     pub fn is_another_active(&self, index: usize) -> bool {
-        let is_active = |state| matches!(state, CpuState::Running { .. } | CpuState::Runnable);
-        self.workers().any(|(cpu, state)| cpu.index != index && is_active(state))
+        self.workers().any(|(cpu, state)| cpu.index != index && state.is_active())
     }
 
     /// Thread `index` was stopped inside the executor. Returns false if too many were.

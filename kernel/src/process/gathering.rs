@@ -9,6 +9,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::page::MAX_CPUS;
+use cops_algorithms::count::Count;
 use cops_algorithms::gathering::{Look, Trial};
 
 use super::Process;
@@ -40,8 +41,7 @@ impl Process {
             _ => harts,
         });
         let trial = spread::gather(&Look {
-            now_ticks: arch::now_ticks(),
-            calls: COUNTERS.system_calls.get(),
+            now: Count { ticks: arch::now_ticks(), calls: COUNTERS.system_calls.get() },
             process: self.id,
             spread_over: harts.count_ones(),
         });

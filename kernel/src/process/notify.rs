@@ -122,9 +122,7 @@ impl Process {
         // Partner of the fence in the library's scheduling point: either the library sees the
         // result, or this hart sees that it has checked.
         fence(SeqCst);
-        let active = cpus
-            .workers()
-            .filter(|(_, state)| matches!(state, CpuState::Running { .. } | CpuState::Runnable));
+        let active = cpus.workers().filter(|(_, state)| state.is_active());
         let (mut count, mut queued_less_urgent) = (0, false);
         // The least urgent poll, and where it is.
         let mut in_the_way: Option<(Priority, CpuState)> = None;

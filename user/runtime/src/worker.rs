@@ -12,7 +12,7 @@ use cops_abi::page::{MAX_CPUS, flags};
 use cops_abi::ring;
 use cops_executor::core::NO_WORKER;
 use cops_executor::{Executor, Hooks, NO_CURRENT_WORKER, RunOutcome, encode_current_worker};
-use core::sync::atomic::{Ordering::*, fence};
+use core::sync::atomic::{AtomicU32, Ordering::*, fence};
 
 use crate::call::{limit, ring as results};
 use crate::lock::Lock;
@@ -210,6 +210,11 @@ pub(crate) fn park(worker: u32, is_over: impl FnOnce() -> bool) {
     }
 }
 
+/// The kernel's request that `worker` leaves its work: 1 more than the number of the heir, or 0.
+fn request_to(worker: u32) -> &'static AtomicU32 {
+    &shared::process_page().cpus[worker as usize % MAX_CPUS].leave_to
+}
+
 /// The worker to which `worker` is to leave its work, if the kernel asks for that: the two share a
 /// hart, or a hart of its own for each is not worth it.
 fn heir_of(worker: u32) -> Option<u32> {
@@ -217,14 +222,13 @@ fn heir_of(worker: u32) -> Option<u32> {
         // Such a virtual CPU also sleeps outside of the executor, and would not be notified there.
         return None;
     }
-    let record = &shared::process_page().cpus[worker as usize % MAX_CPUS];
-    record.leave_to.load(Relaxed).checked_sub(1)
+    request_to(worker).load(Relaxed).checked_sub(1)
 }
 
 /// Leaves the work of `worker` to `heir` and sleeps in the kernel, unless that is not possible now.
 #[cold]
 fn leave_to(worker: u32, heir: u32, is_over: impl FnOnce() -> bool) {
-    shared::process_page().cpus[worker as usize % MAX_CPUS].leave_to.store(0, Relaxed);
+    request_to(worker).store(0, Relaxed);
     if EXECUTOR.prepare_leave(worker, heir) {
         if !is_over() {
             system::park(true);

@@ -145,6 +145,13 @@ fn park_against_inheritance() {
     park_against_move(true);
 }
 
+/// Two workers, of which one is to leave.
+fn scene_of_leaving() -> std::sync::Arc<Scene> {
+    let scene = Scene::new(2);
+    scene.executor.rely_on_offers();
+    scene
+}
+
 /// Worker 0 leaves its work to worker 1, while `other` does something. Fails if work is left that
 /// no worker does.
 fn leave_beside(scene: &std::sync::Arc<Scene>, other: loom::thread::JoinHandle<()>) {
@@ -169,8 +176,7 @@ fn leave_beside(scene: &std::sync::Arc<Scene>, other: loom::thread::JoinHandle<(
 /// `meanwhile`.
 fn leave_against(meanwhile: impl Fn(&Scene) + Copy + Send + Sync + 'static) {
     explore_pair(move || {
-        let scene = Scene::new(2);
-        scene.executor.rely_on_offers();
+        let scene = scene_of_leaving();
         scene.spawn(Script::Exit, 32);
         let other = scene.beside(move |scene| meanwhile(scene));
         leave_beside(&scene, other);
@@ -181,8 +187,7 @@ fn leave_against(meanwhile: impl Fn(&Scene) + Copy + Send + Sync + 'static) {
 /// The same with a coroutine that waits for its event: `meanwhile` has that happen.
 fn leave_against_request(meanwhile: impl Fn(&Scene, u64) + Copy + Send + Sync + 'static) {
     explore_pair(move || {
-        let scene = Scene::new(2);
-        scene.executor.rely_on_offers();
+        let scene = scene_of_leaving();
         let (task, id) = scene.spawn_blocked(Script::Await);
         scene.run(0);
         scene.spawn(Script::Exit, 32);
@@ -198,8 +203,7 @@ fn leave_against_request(meanwhile: impl Fn(&Scene, u64) + Copy + Send + Sync + 
 /// The heir polls something that goes on, waits, or ends.
 fn leave_against_poll(script: Script) {
     explore_pair(move || {
-        let scene = Scene::new(2);
-        scene.executor.rely_on_offers();
+        let scene = scene_of_leaving();
         let (task, id) = scene.spawn_on(1, script, 32);
         scene.spawn(Script::Exit, 32);
         let other = scene.beside(|scene| scene.run_for(1, 1));
@@ -250,8 +254,7 @@ fn leave_against_cancel() {
 #[test]
 fn leave_against_drain() {
     explore_pair(|| {
-        let scene = Scene::new(2);
-        scene.executor.rely_on_offers();
+        let scene = scene_of_leaving();
         let (task, id) = scene.spawn_blocked(Script::Await);
         task.event.store(true, Relaxed);
         assert!(scene.executor.wake(id, NO_WORKER));
@@ -264,8 +267,7 @@ fn leave_against_drain() {
 /// What waits gets another level on the way.
 fn leave_against_move(moves: impl Fn(&Scene, u64) -> bool + Copy + Send + Sync + 'static) {
     explore_pair(move || {
-        let scene = Scene::new(2);
-        scene.executor.rely_on_offers();
+        let scene = scene_of_leaving();
         let (_, id) = scene.spawn(Script::Exit, 32);
         let other = scene.beside(move |scene| {
             // It may have been polled by then.
@@ -297,8 +299,7 @@ fn leave_against_steal() {
 #[test]
 fn leave_against_park() {
     explore_pair(|| {
-        let scene = Scene::new(2);
-        scene.executor.rely_on_offers();
+        let scene = scene_of_leaving();
         scene.spawn_on(1, Script::Exit, 32);
         let other = scene.beside(|scene| scene.executor.prepare_leave(1, 0));
         let parks = scene.executor.prepare_park(0);

@@ -10,9 +10,9 @@ use cops::abi::interrupt::CpuPhase;
 use cops::abi::layout::PROCESS_PAGE;
 use cops::abi::page::{MAX_CPUS, ProcessPage};
 use cops::abi::syscall::{COPS_PARK, COPS_UNPARK, SCHED_YIELD, WRITE};
-use cops::io::{Read, Write, pipe};
+use cops::io::{Fd, Read, Write, pipe};
 use cops::memory::statistics;
-use cops::task::{self, Priority, yield_now};
+use cops::task::{self, JoinHandle, Priority, yield_now};
 use cops::time::{Duration, Instant, sleep};
 use futures_util::future::join_all;
 
@@ -275,71 +275,77 @@ async fn workers_leave() -> Outcome {
     Ok(())
 }
 
-/// `park` of a worker that leaves: results are for another one that is active. Without one it
-/// returns at once.
-async fn one_that_leaves_needs_another() -> Outcome {
-    const LEAVES: usize = 1;
-    task::alloc_cpu(1)?;
+/// The argument of `park` of a worker that leaves.
+const LEAVES: usize = 1;
+
+/// A coroutine that reads a byte, and returns whether it got one; and where that is to be written.
+fn read_a_byte() -> cops::io::Result<(JoinHandle<bool>, Fd)> {
     let (mut reader, writer) = pipe()?;
     let reading = task::spawn_join(
         async move {
             let mut byte = [0];
-            reader.read_exact(&mut byte).await
+            reader.read_exact(&mut byte).await.is_ok()
         },
         Priority::DEFAULT,
     );
+    Ok((reading, writer))
+}
+
+fn is_parked(cpu: usize) -> bool {
+    page().cpus[cpu].phase.load(Relaxed) == CpuPhase::Parked as u32
+}
+
+/// Whether the ring has results that no worker has taken.
+fn has_results() -> bool {
+    let ring = &page().ring;
+    ring.tail.load(Relaxed) != ring.head.load(Relaxed)
+}
+
+/// `park` of a worker that leaves: results are for another one that is active. Without one it
+/// returns at once.
+async fn one_that_leaves_needs_another() -> Outcome {
+    task::alloc_cpu(1)?;
+    let (reading, writer) = read_a_byte()?;
     // Would end a sleep that lasts.
     let alarm = task::spawn_join(sleep(PATIENCE / 3), Priority::DEFAULT);
     yield_now().await;
-    let page = page();
-    let here = usize::from(page.workers[1].current_priority().is_some());
+    let here = usize::from(page().workers[1].current_priority().is_some());
     let begin = Instant::now();
-    while page.cpus[1 - here].phase.load(Relaxed) != CpuPhase::Parked as u32 {
+    while !is_parked(1 - here) {
         check!(begin.elapsed() < PATIENCE, "the other virtual CPU does not park");
     }
     raw::call(WRITE, [writer.raw() as usize, c"1".as_ptr().addr(), 1])?;
     // The result stays in the ring as long as this poll goes on.
-    while page.ring.tail.load(Relaxed) == page.ring.head.load(Relaxed) {
+    while !has_results() {
         raw::call(SCHED_YIELD, [])?;
         check!(begin.elapsed() < PATIENCE, "there is no result");
     }
     let begin = Instant::now();
     raw::call(COPS_PARK, [LEAVES])?;
     check!(begin.elapsed() < PATIENCE / 6, "it slept, though no other one was active");
-    soon("the reader", reading).await???;
+    check!(soon("the reader", reading).await??, "the byte does not arrive");
     alarm.abort();
     Ok(())
 }
 
 /// With another one that is active, results do not keep it awake.
 async fn one_that_leaves_sleeps() -> Outcome {
-    const LEAVES: usize = 1;
     if harts() == 1 {
         return Ok(());
     }
     task::alloc_cpu(1)?;
-    let (mut reader, writer) = pipe()?;
-    let reading = task::spawn_join(
-        async move {
-            let mut byte = [0];
-            reader.read_exact(&mut byte).await
-        },
-        Priority::DEFAULT,
-    );
+    let (reading, writer) = read_a_byte()?;
     let (computes, parked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (says, sees) = (computes.clone(), parked.clone());
     yield_now().await;
     // A poll on the other virtual CPU, which ends when this one has parked.
     let other = task::spawn_join(
         async move {
-            let page = page();
             says.store(1, Relaxed);
             let begin = Instant::now();
-            let is_parked = || {
-                page.cpus[..2].iter().any(|cpu| cpu.phase.load(Relaxed) == CpuPhase::Parked as u32)
-            };
-            while !is_parked() && begin.elapsed() < PATIENCE / 3 {}
-            sees.store(usize::from(is_parked()), Relaxed);
+            let has_parked = || is_parked(0) || is_parked(1);
+            while !has_parked() && begin.elapsed() < PATIENCE / 3 {}
+            sees.store(usize::from(has_parked()), Relaxed);
             for cpu in 0..2 {
                 let _ = raw::call(COPS_UNPARK, [cpu]);
             }
@@ -351,8 +357,7 @@ async fn one_that_leaves_sleeps() -> Outcome {
         check!(begin.elapsed() < PATIENCE, "the other virtual CPU does not begin");
     }
     raw::call(WRITE, [writer.raw() as usize, c"1".as_ptr().addr(), 1])?;
-    let ring = &page().ring;
-    while ring.tail.load(Relaxed) == ring.head.load(Relaxed) {
+    while !has_results() {
         check!(begin.elapsed() < PATIENCE, "there is no result");
     }
     // It may have been woken before. Not often: a result that has waited for a slice interrupts.
@@ -363,6 +368,6 @@ async fn one_that_leaves_sleeps() -> Outcome {
     }
     check_equal!(parked.load(Relaxed), 1, "parked with results in the ring");
     soon("the poll", other).await??;
-    soon("the reader", reading).await???;
+    check!(soon("the reader", reading).await??, "the byte does not arrive");
     Ok(())
 }
