@@ -19,6 +19,7 @@
 
 #include "check.h"
 #include "faults.h"
+#include "meminfo.h"
 
 enum { PAGE = 4096, PAGES = 70 };
 static const int RW = PROT_READ | PROT_WRITE;
@@ -419,6 +420,55 @@ static void own_program(const char *path) {
     CHECK(munmap((void *)own, PAGE) == 0 && munmap((void *)common, PAGE) == 0);
 }
 
+/* What a process may only read of a file that never changes takes no memory, however often it is
+   mapped. What is written, by the process or for it, is its own. */
+static void unchanging_pages(const char *path) {
+    enum { TIMES = 20 };
+    char *at[TIMES], byte;
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0);
+    size_t pages = lseek(fd, 0, SEEK_END) / PAGE, length = pages * PAGE;
+    CHECK(pages >= 40);
+    long before = free_memory(), most = (long)(TIMES * length / 1024);
+    for (int i = 0; i < TIMES; i++) {
+        at[i] = map(length, PROT_READ, MAP_PRIVATE, fd, 0);
+        /* From the end, so each page is accessed before what is in front of it. */
+        for (size_t page = pages; page-- > 0;)
+            (void)*(volatile char *)(at[i] + page * PAGE);
+    }
+    long taken = before - free_memory();
+    if (taken > most / 4)
+        printf("%ld KiB are taken of %ld that are mapped\n", taken, most);
+    CHECK(taken <= most / 4);
+
+    char *own = at[0], *other = at[1];
+    CHECK(writing(own) == SIGSEGV && mprotect(own, length, RW) == 0);
+    for (size_t page = 0; page < pages; page++)
+        own[page * PAGE]++;
+    for (size_t page = 0; page < pages; page++) {
+        CHECK(pread(fd, &byte, 1, page * PAGE) == 1 && other[page * PAGE] == byte);
+        CHECK(own[page * PAGE] == (char)(byte + 1) && own[page * PAGE + 9] == other[page * PAGE + 9]);
+    }
+    FAILS(pread(fd, other, 16, PAGE), EFAULT);
+    CHECK(mprotect(at[2], length, RW) == 0 && pread(fd, at[2], 64, PAGE) == 64);
+    CHECK(memcmp(at[2], other + PAGE, 64) == 0 && memcmp(other, "\177ELF", 4) == 0);
+    IN_CHILD({
+        CHECK(mprotect(at[3], length, RW) == 0);
+        memset(at[3], 'x', length);
+    });
+    CHECK(memcmp(at[3], other, length) == 0);
+    CHECK(madvise(own, length, MADV_DONTNEED) == 0 && memcmp(own, other, length) == 0);
+    for (int i = 0; i < TIMES; i++)
+        CHECK(munmap(at[i], length) == 0);
+
+    /* What is behind a page that is accessed comes with it, but not beyond what is mapped. */
+    char *part = map(5 * PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+    CHECK(mprotect(part + 2 * PAGE, PAGE, PROT_NONE) == 0 && munmap(part + 4 * PAGE, PAGE) == 0);
+    CHECK(reading(part) == 0 && reading(part + 2 * PAGE) == SIGSEGV);
+    CHECK(reading(part + 3 * PAGE) == 0 && reading(part + 4 * PAGE) == SIGSEGV);
+    CHECK(munmap(part, 4 * PAGE) == 0 && close(fd) == 0);
+}
+
 /* A program that is executed before what was written to its mapping is anywhere else. */
 static void written_program(const char *path) {
     int from = open(path, O_RDONLY), to = open(PATH, O_RDWR | O_CREAT | O_EXCL, 0700);
@@ -485,6 +535,7 @@ int main(int argc, char **argv) {
     many_pages();
     named_memory_and_semaphores();
     own_program(argv[0]);
+    unchanging_pages(argv[0]);
     written_program(argv[0]);
     errors();
     printf("mappings are in order\n");

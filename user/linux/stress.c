@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "children.h"
+#include "meminfo.h"
 
 #define WORKERS 6
 #define PHASES 8
@@ -208,18 +209,6 @@ static void work(unsigned depth, unsigned steps) {
             fork_worker(depth);
         }
     }
-}
-
-static long free_memory(void) {
-    char line[200];
-    long kibibytes = -1;
-    FILE *file = fopen("/proc/meminfo", "r");
-    CHECK(file != NULL);
-    while (fgets(line, sizeof line, file))
-        if (sscanf(line, "MemFree: %ld kB", &kibibytes) == 1)
-            break;
-    fclose(file);
-    return kibibytes;
 }
 
 static int numbered(const char *path) {

@@ -78,6 +78,8 @@ fn prepare() {
 
 fn set_up_files() {
     let files = fs::set_root(device_tree::root_image());
+    // Programs are executed where they are in it.
+    arch::sync_instruction_stream();
     log::info!("root image: {files} files");
     fs::mount();
     fs::set_facts(&inspect::PROC);

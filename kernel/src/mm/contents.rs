@@ -54,6 +54,11 @@ pub(super) enum Resolved<R> {
 /// The maximum memory for a region's record.
 const REGION_BYTES: usize = 64;
 
+/// Pages that an object lends are put into a table together within so many bytes, a power of two: a
+/// program that executes one is about to execute others, and each fault costs as much as ten
+/// entries.
+const LENT_TOGETHER_BYTES: usize = 64 * 1024;
+
 fn memory(bytes: usize) -> Amounts {
     Amounts::of(Kind::Memory, bytes as u64)
 }
@@ -404,20 +409,55 @@ impl Contents {
             return Ok(());
         }
         let object = mapping.view.object.clone();
-        let frame = object.copy_page(page)?;
+        let lent = if region.rights.write { None } else { object.lend_page(page) };
+        let is_lent = lent.is_some();
+        let frame = match lent {
+            Some(frame) => frame,
+            None => object.copy_page(page)?,
+        };
         if !is_promised(address) {
             self.charge_page()?;
         }
-        if region.rights.execute {
+        if region.rights.execute && !is_lent {
             sync();
         }
         let put = self.table.find_or_make(address).map(|mut slot| slot.put(frame, region.rights));
         if put.is_ok() {
             self.pages += 1;
             self.promised -= usize::from(is_promised(address));
+            if is_lent {
+                self.put_lent_behind(address, region, |behind| {
+                    object.lend_page(page.saturating_add(behind))
+                });
+            }
         }
         self.adjust_charge();
         Ok(put?)
+    }
+
+    /// Puts what the region's object lends for the pages behind that around `address`, within the
+    /// same 64 KiB, into the table as far as they are missing. `lend` gets how many pages behind.
+    fn put_lent_behind(
+        &mut self,
+        address: usize,
+        region: Region,
+        lend: impl Fn(u64) -> Option<Frame>,
+    ) {
+        let page = layout::page_down(address);
+        let end = self.regions.end_around(address).min((address | (LENT_TOGETHER_BYTES - 1)) + 1);
+        for (behind, next) in (page..end).step_by(layout::PAGE_BYTES).enumerate().skip(1) {
+            // Others are to be charged first.
+            if !is_promised(next) {
+                return;
+            }
+            let Ok(mut slot) = self.table.find_or_make(next) else { return };
+            if slot.get() == Entry::EMPTY {
+                let Some(frame) = lend(behind as u64) else { return };
+                slot.put(frame, region.rights);
+                self.pages += 1;
+                self.promised -= 1;
+            }
+        }
     }
 
     /// Allocates the page around `address`, which is missing, and writes `bytes` to `address`.

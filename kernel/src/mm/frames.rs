@@ -293,6 +293,19 @@ impl Frame {
         unsafe { Self::share_of(physical) }
     }
 
+    /// A reference to the frame with these bytes, which is common: they never change, so no program
+    /// gets the right to write there. `None` if they are not one whole frame.
+    pub fn of_constant(bytes: &'static [u8]) -> Option<Self> {
+        let address = bytes.as_ptr().addr();
+        if bytes.len() != FRAME_BYTES || !address.is_multiple_of(FRAME_BYTES) {
+            return None;
+        }
+        let physical = layout::physical_of(address);
+        // SAFETY: a frame with bytes that live forever is never freed: it keeps the reference that
+        // it had when they were made. `share` has added the one that the result stands for.
+        Self::references_at(physical).share().then(|| unsafe { Self::from_physical(physical) })
+    }
+
     /// Restores the reference that [`Frame::into_physical`] turned into an address.
     ///
     /// # Safety

@@ -11,7 +11,8 @@
 //!   it. These frames are never common (`cops_algorithms::references`): they are writable in as
 //!   many spaces as have the right.
 //! - A page of a *private* mapping is a copy of the object's page, made on first access. From then
-//!   on it is an ordinary anonymous page.
+//!   on it is an ordinary anonymous page. If the object's page never changes and the program may
+//!   not write to it, the space gets the object's frame, as a common one (decision 71).
 //!
 //! Lock order: an address space, then an object.
 
@@ -43,6 +44,12 @@ pub trait MemoryObject: Send + Sync {
     /// # Errors
     /// `NoPage` beyond its end; `OutOfMemory`.
     fn copy_page(&self, page: u64) -> Result<Frame, FaultError>;
+
+    /// A reference to the common frame of its page `page`, if that never changes and is a frame of
+    /// its own.
+    fn lend_page(&self, _page: u64) -> Option<Frame> {
+        None
+    }
 
     /// Whether it must know which of its pages spaces can write to, because they are kept elsewhere
     /// too. Entries of such pages are not writable until [`Self::becomes_writable`].

@@ -90,8 +90,9 @@ impl Program {
         self.header.e_entry as usize
     }
 
-    /// Maps a segment; returns what has to be copied there. Whole pages of a file that never
-    /// changes are copied when they are accessed.
+    /// Maps a segment; returns what has to be copied there. Pages of a file that never changes are
+    /// mapped from it: whole ones, and the last one of a segment that the program cannot write to,
+    /// where other bytes of the file follow, as on Linux.
     fn map(&self, header: &ProgramHeader, space: &AddressSpace) -> Result<Option<Piece>, Errno> {
         let (start, length) = (header.p_vaddr as usize, header.p_memsz as usize);
         let (offset, bytes) = (header.p_offset as usize, header.p_filesz as usize);
@@ -114,8 +115,9 @@ impl Program {
         let first_page = start - start % layout::PAGE_BYTES;
         let pages = first_page..end.next_multiple_of(layout::PAGE_BYTES);
         let mut piece = Piece { address: start, offset, bytes };
-        let file_end = start + bytes;
-        let unchanging = first_page..file_end - file_end % layout::PAGE_BYTES;
+        let is_constant = !rights.write && bytes == length;
+        let whole_end = layout::page_down(start + bytes);
+        let unchanging = first_page..if is_constant { pages.end } else { whole_end };
         if let Some(object) = self.file.unchanging_object()?
             && offset % layout::PAGE_BYTES == start % layout::PAGE_BYTES
             && !unchanging.is_empty()
@@ -127,7 +129,7 @@ impl Program {
             if !rest.is_empty() {
                 space.map_anonymous(rest, rights).map_err(errno)?;
             }
-            piece.advance(unchanging.end - start);
+            piece.advance((unchanging.end - start).min(bytes));
         } else {
             space.map_anonymous(pages, rights).map_err(errno)?;
         }

@@ -2,7 +2,9 @@
 //!
 //! `bin/*` are the programs, `etc/init` is the command line of the first process (its arguments,
 //! each ended by a NUL byte), and `boot/kernel.sym` names the kernel's functions. The archive
-//! depends only on its content: it is sorted and has no times or owners.
+//! depends only on its content: it is sorted and has no times or owners. Files of a page and more
+//! begin at a page of the archive, so the kernel can map them where they are (decision 71): what is
+//! left out before them is an extended header with a comment, which readers of archives pass over.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -16,6 +18,11 @@ use crate::error::{Because, Failure, Outcome};
 const LONGEST_PATH: usize = 100;
 /// Maximum depth of folders that `add_folder` follows; it ends a loop of links.
 const DEEPEST: usize = 32;
+
+/// The unit of an archive.
+const BLOCK_BYTES: usize = 512;
+/// A page of the guest in blocks.
+const PAGE_BLOCKS: usize = 4096 / BLOCK_BYTES;
 
 /// The files of an image, by path without a leading slash. A file that is added replaces an earlier
 /// one with the same path.
@@ -168,10 +175,34 @@ impl RootImage {
             }
             header.set_cksum();
             let bytes = if file.is_link { &[][..] } else { file.bytes.as_slice() };
+            if bytes.len() >= PAGE_BLOCKS * BLOCK_BYTES {
+                align_next(&mut archive).because(cannot)?;
+            }
             archive.append(&header, bytes).because(cannot)?;
         }
         std::fs::write(to, archive.into_inner().because(cannot)?).because(cannot)
     }
+}
+
+/// Sees to it that the contents of the next file begin at a page of the archive.
+fn align_next(archive: &mut tar::Builder<Vec<u8>>) -> std::io::Result<()> {
+    let written = archive.get_ref().len() / BLOCK_BYTES;
+    // The file's header comes first.
+    if (written + 1).is_multiple_of(PAGE_BLOCKS) {
+        return Ok(());
+    }
+    // As does that of the comment, which has at least a block.
+    let blocks = PAGE_BLOCKS - (written + 2) % PAGE_BLOCKS;
+    let bytes = blocks * BLOCK_BYTES;
+    let start = format!("{bytes} comment=");
+    let comment = format!("{start:.<width$}\n", width = bytes - 1);
+    let mut header = tar::Header::new_ustar();
+    header.set_path("pad")?;
+    header.set_entry_type(tar::EntryType::XHeader);
+    header.set_size(bytes as u64);
+    header.set_mtime(0);
+    header.set_cksum();
+    archive.append(&header, comment.as_bytes())
 }
 
 #[cfg(test)]
@@ -217,6 +248,32 @@ mod tests {
             ("etc/init".to_owned(), 0o644, b"/bin/hello\0a b\0\0".to_vec()),
         ];
         assert_eq!(listing(&image, &folder), expected);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn files_of_a_page_begin_at_a_page() {
+        let folder = scratch("pages");
+        let mut image = RootImage::default();
+        // Whatever is before them.
+        let sizes = [0_u64, 1, 512, 513, 4095, 4096, 4097, 9000, 40_000, 100, 8192, 12_288, 5000];
+        for (number, size) in (0_u8..).zip(sizes) {
+            let contents =
+                (0..size).map(|at| (at as u8).wrapping_mul(31).wrapping_add(number)).collect();
+            image.add(&format!("file {number:02}"), contents, 0o644).unwrap();
+        }
+        let path = folder.join("image.tar");
+        image.write(&path).unwrap();
+        let mut archive = tar::Archive::new(std::fs::File::open(path).unwrap());
+        let places = archive.entries().unwrap().map(|entry| {
+            let entry = entry.unwrap();
+            (entry.size(), entry.raw_file_position())
+        });
+        let places: Vec<_> = places.collect();
+        assert_eq!(places.iter().map(|place| place.0).collect::<Vec<_>>(), sizes);
+        let is_aligned = |&(size, at): &(u64, u64)| size < 4096 || at.is_multiple_of(4096);
+        assert!(places.iter().all(is_aligned), "{places:?}");
+        assert_eq!(listing(&image, &folder).len(), sizes.len());
         std::fs::remove_dir_all(folder).unwrap();
     }
 
