@@ -73,6 +73,10 @@ fn prepare() {
     trace::initialise();
     portions::configure();
     user_mode::configure();
+    if device_tree::boot_argument("idle") == Some("poll") {
+        log::info!("harts without work wait awake");
+        arch::poll_when_idle();
+    }
     call::register();
 }
 

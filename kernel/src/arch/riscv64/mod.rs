@@ -6,6 +6,7 @@
 //! - `upcall`: interrupts of user mode.
 //! - `signal`: the frame of a signal on a Linux program's stack.
 //! - `paging`: page-table entries and translation caches.
+//! - `idle`: what a hart does that has no work.
 //! - `timer`, `firmware`, `interrupt_controller`: the hart's clock, the calls to SBI, the PLIC.
 //! - `hart`: the record that each hart finds through its `tp` register.
 #![allow(unsafe_code)]
@@ -17,6 +18,7 @@ mod entry;
 mod firmware;
 mod floating_point;
 mod hart;
+mod idle;
 pub mod interrupt_controller;
 mod paging;
 mod signal;
@@ -30,6 +32,7 @@ pub use copy::{clear, copy_shared};
 pub use entry::{run_on_own_stack, start_other_harts};
 pub use firmware::{emergency_write, power_off_machine};
 pub use hart::{HartSlot, HartSlots, describe_harts, hart_count, hart_index};
+pub use idle::{poll_when_idle, wait_for_interrupt_unless};
 pub use interrupt_controller as controller;
 pub use paging::{
     Asid, Entry, Rights, RootRegister, TABLE_ENTRIES, TABLE_LEVELS, activate_root, asid_count,
@@ -60,21 +63,3 @@ pub const LINUX_DESCRIPTION: &str = "isa\t\t: rv64imafdc_zba_zbb_zbs\nmmu\t\t: s
 
 /// The machine type of programs in ELF files.
 pub use elf::abi::EM_RISCV as ELF_MACHINE;
-
-/// Sleeps until an interrupt arrives, unless `pending` says that there is work.
-///
-/// Interrupts are disabled while `pending` runs. If a handler would make work available after the
-/// check, its interrupt is pending when the hart goes to sleep, and so ends the sleep at once. On
-/// return interrupts are enabled, and pending ones have been taken. For the idle loop; `pending`
-/// must be short.
-pub fn wait_for_interrupt_unless(pending: impl FnOnce() -> bool) {
-    interrupts_off();
-    if !pending() {
-        timer::withdraw();
-        crate::portions::leave();
-        // SAFETY: `wfi` stalls until an interrupt is pending and changes no memory or registers.
-        unsafe { core::arch::asm!("wfi", options(nostack)) };
-        crate::portions::resume();
-    }
-    interrupts_on();
-}

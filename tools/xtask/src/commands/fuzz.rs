@@ -69,7 +69,7 @@ pub struct Outcomes {
 }
 
 fn machine(harts: u32) -> MachineOptions {
-    MachineOptions { smp: harts, mem: "512M".into(), verbose: false }
+    MachineOptions::new(harts, "512M")
 }
 
 /// Runs `/bin/fuzz` once; `progress` gets its lines.

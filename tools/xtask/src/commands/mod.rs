@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::build::Guest;
-use crate::cli::Machine;
+use crate::cli::{Idle, Machine};
 use crate::error::{Because, Failure, Outcome};
 use crate::packages;
 use crate::qemu::command::{Boot, Disk, Network};
@@ -91,6 +91,10 @@ impl Prepared {
         self.guest.root_image(argv, added, busybox)?.write(&root_image)?;
         // Standard error is for the program and for errors, unless more is requested.
         let level = if machine.verbose { "info" } else { "warn" };
+        let mut boot_arguments = vec!["console=mux".to_owned(), format!("loglevel={level}")];
+        if machine.idle == Idle::Poll {
+            boot_arguments.push("idle=poll".to_owned());
+        }
         Ok(Boot {
             kernel: self.guest.kernel.clone(),
             root_image,
@@ -99,7 +103,7 @@ impl Prepared {
             memory: machine.mem.clone(),
             network: Network::User(Vec::new()),
             disk: None,
-            boot_arguments: vec!["console=mux".to_owned(), format!("loglevel={level}")],
+            boot_arguments,
             count_instructions: None,
             clock_shift: 0,
             seed: 1,

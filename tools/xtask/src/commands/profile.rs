@@ -290,7 +290,7 @@ fn names_service(argv: &[String]) -> Outcome<bool> {
 }
 
 fn machine(mem: String, verbose: bool) -> MachineOptions {
-    MachineOptions { smp: 1, mem, verbose }
+    MachineOptions { verbose, ..MachineOptions::new(1, &mem) }
 }
 
 /// Whether this version of QEMU has the plugin interface that the profiler is written for.

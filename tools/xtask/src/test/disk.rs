@@ -39,7 +39,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         let mut step = step(format!("usertests disk, {harts} harts"));
         let file = prepared.scratch_file(&format!("disk-{harts}"));
         disk_of_positions(&file, BYTES)?;
-        let options = MachineOptions { smp: harts, mem: "512M".into(), verbose: false };
+        let options = MachineOptions::new(harts, "512M");
         let argv = ["/bin/usertests".to_owned(), "disk::".to_owned()];
         let mut boot = prepared.boot(&options, &argv, &[])?;
         boot.disk =

@@ -79,6 +79,10 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     if context.is_chosen(name) {
         cases.push(Case::judged(name, &other_scheduler(context, name)?));
     }
+    let name = "harts that wait awake are woken by the clock, by devices, and by each other";
+    if context.is_chosen(name) {
+        cases.push(Case::judged(name, &waiting_awake(name)?));
+    }
     let name = "random numbers depend on the machine's seed, and on nothing else in a counted run";
     if context.is_chosen(name) {
         cases.push(Case::judged(name, &seed_decides(name)?));
@@ -116,9 +120,22 @@ fn other_scheduler(context: &Context<'_>, name: &str) -> Outcome<Vec<String>> {
     Ok(wrong)
 }
 
+fn waiting_awake(name: &str) -> Outcome<Vec<String>> {
+    let command = ["--smp", "2", "--idle", "poll", "--verbose", "/bin/usertests"];
+    let mut wrong = Vec::new();
+    for tests in ["cpus::wakes_cross", "timers::", "network::"] {
+        let result = cops_exec(name, &[&command[..], &[tests]].concat())?;
+        wrong.extend(status(&result, 0));
+        if !result.stderr.contains("harts without work wait awake") {
+            wrong.push(format!("they do not: {}", result.everything()));
+        }
+    }
+    Ok(wrong)
+}
+
 fn missing_extension_is_named(context: &Context<'_>) -> Outcome<Vec<String>> {
     let prepared = context.prepared()?;
-    let machine = MachineOptions { smp: 2, mem: "512M".into(), verbose: false };
+    let machine = MachineOptions::new(2, "512M");
     let mut wrong = Vec::new();
     for cpu in ["rv64,zba=false", "rv64,zbb=false", "rv64,zbs=false"] {
         let mut boot = prepared.boot(&machine, &["/bin/hello".to_owned()], &[])?;
@@ -136,7 +153,7 @@ fn missing_extension_is_named(context: &Context<'_>) -> Outcome<Vec<String>> {
 /// The system starts in spite of them.
 fn wrong_numbers_are_named(context: &Context<'_>) -> Outcome<Vec<String>> {
     let prepared = context.prepared()?;
-    let machine = MachineOptions { smp: 1, mem: "128M".into(), verbose: false };
+    let machine = MachineOptions::new(1, "128M");
     let mut boot = prepared.boot(&machine, &["/bin/hello".to_owned()], &[])?;
     boot.boot_arguments.extend(["tcp-buffer=2k".to_owned(), "tcp-connections=7".to_owned()]);
     let machine = Machine::start(&prepared.qemu, &boot)?;

@@ -66,7 +66,7 @@ fn boot(
     let mut argv = vec!["/bin/usertests".to_owned()];
     argv.extend(context.options.filter().map(str::to_owned));
     let mut step = step(format!("usertests, {harts} harts"));
-    let options = MachineOptions { smp: harts, mem: "512M".into(), verbose: false };
+    let options = MachineOptions::new(harts, "512M");
     let mut boot = prepared.boot(&options, &argv, &[])?;
     adjust(&mut boot);
     let machine = Machine::start(&prepared.qemu, &boot)?;

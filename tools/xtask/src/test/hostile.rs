@@ -25,7 +25,7 @@ const LATENCY_LIMIT: f64 = 3.0;
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let prepared = context.prepared()?;
-    let machine = MachineOptions { smp: 1, mem: "512M".into(), verbose: false };
+    let machine = MachineOptions::new(1, "512M");
     let mut cases = Vec::new();
     let mut step = step("shares of the CPU, instructions counted");
     step.detail("running");

@@ -633,7 +633,7 @@ const MEASURED: [&str; 15] = [
 /// the portions that are too long.
 fn too_long(context: &Context<'_>, folder: &Path, words: &[String]) -> Outcome<Vec<String>> {
     let prepared = context.prepared()?;
-    let options = MachineOptions { smp: 1, mem: "512M".into(), verbose: false };
+    let options = MachineOptions::new(1, "512M");
     let mut boot = prepared.boot(&options, words, &[folder.to_owned()])?;
     portions::measure(&mut boot);
     let machine = Machine::start(&prepared.qemu, &boot)?;

@@ -69,7 +69,7 @@ fn new_disk(context: &Context<'_>, name: &str) -> Outcome<PathBuf> {
 /// Boots a machine in which `/bin/ext4` serves the disk and runs a program.
 fn boot(context: &Context<'_>, harts: u32, disk: &Path, program: &[&str]) -> Outcome<Machine> {
     let prepared = context.prepared()?;
-    let options = MachineOptions { smp: harts, mem: "512M".into(), verbose: false };
+    let options = MachineOptions::new(harts, "512M");
     let argv: Vec<String> =
         ["/bin/ext4"].iter().chain(program).map(|word| (*word).to_owned()).collect();
     let mut boot = prepared.boot(&options, &argv, &[])?;

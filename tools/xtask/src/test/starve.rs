@@ -21,7 +21,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut argv = vec!["/bin/starve".to_owned()];
     argv.extend(context.options.filter().map(str::to_owned));
     let mut step = step("starve, 1 hart");
-    let options = MachineOptions { smp: 1, mem: "128M".into(), verbose: false };
+    let options = MachineOptions::new(1, "128M");
     let mut boot = prepared.boot(&options, &argv, &[])?;
     boot.boot_arguments.push("fail-allocation=on".into());
     boot.count_instructions = Some(Idle::Skipped);

@@ -58,7 +58,7 @@ const HOSTILE: &str = "hostile clients";
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let client = Client::build(context.workspace, Progress::Lines)?;
     let prepared = context.prepared()?;
-    let machine = MachineOptions { smp: 4, mem: "512M".into(), verbose: false };
+    let machine = MachineOptions::new(4, "512M");
     let boot =
         prepared.boot(&machine, &service::server_arguments(Model::Kcuc, machine.smp), &[])?;
     let sink = PassThrough { show_firmware: false, show_stdout: false };
@@ -103,7 +103,7 @@ fn shut_down(server: Server, name: &str) -> Case {
 /// kernel, also survives hostile clients.
 fn other_model(context: &Context<'_>, client: &Client, model: Model) -> Outcome<Vec<Case>> {
     let prepared = context.prepared()?;
-    let machine = MachineOptions { smp: 2, mem: "512M".into(), verbose: false };
+    let machine = MachineOptions::new(2, "512M");
     let boot = prepared.boot(&machine, &service::server_arguments(model, machine.smp), &[])?;
     let sink = PassThrough { show_firmware: false, show_stdout: false };
     let (server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;

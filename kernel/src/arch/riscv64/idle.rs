@@ -1,0 +1,49 @@
+//! What a hart does that has no work: it sleeps, or waits awake.
+//!
+//! The processor that an emulator or a hypervisor has for a hart that sleeps goes to others, and it
+//! takes tens of microseconds to get one back. The boot argument `idle=poll` keeps it, for a
+//! machine that has a processor for each hart and nothing else to do with them.
+//!
+//! May touch: the instruction `wfi`, `sie` and `sip`.
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::{csr, interrupts_off, interrupts_on, timer};
+
+/// Whether harts wait awake.
+static POLLS: AtomicBool = AtomicBool::new(false);
+
+/// From now on harts without work wait awake.
+pub fn poll_when_idle() {
+    POLLS.store(true, Relaxed);
+}
+
+/// Sleeps until an interrupt arrives, unless `pending` says that there is work.
+///
+/// Interrupts are disabled while `pending` runs. If a handler would make work available after the
+/// check, its interrupt is pending when the hart goes to sleep, and so ends the sleep at once. On
+/// return interrupts are enabled, and pending ones have been taken. For the idle loop; `pending`
+/// must be short.
+pub fn wait_for_interrupt_unless(pending: impl FnOnce() -> bool) {
+    interrupts_off();
+    if !pending() {
+        timer::withdraw();
+        crate::portions::leave();
+        if POLLS.load(Relaxed) {
+            while !is_interrupt_pending() {
+                core::hint::spin_loop();
+            }
+        } else {
+            // SAFETY: `wfi` stalls until an interrupt is pending and changes no memory or
+            // registers.
+            unsafe { core::arch::asm!("wfi", options(nostack)) };
+        }
+        crate::portions::resume();
+    }
+    interrupts_on();
+}
+
+/// Whether an interrupt that is enabled in `sie` is pending: what ends a `wfi`.
+fn is_interrupt_pending() -> bool {
+    csr::read!("sip") & csr::read!("sie") != 0
+}
