@@ -48,7 +48,7 @@ fn enter_boot_hart(hart_id: usize, tree_physical: usize) -> ! {
     });
     #[allow(unsafe_code)]
     // SAFETY: the device tree's memory, without what the tree reserves and without the kernel's
-    // image, is used by no other code yet.
+    // image, is used by no other code yet. This hart is the only one.
     unsafe {
         frames::initialise(
             &facts.memory,

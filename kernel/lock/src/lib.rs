@@ -1,6 +1,7 @@
-//! The kernel's spin lock, for what is held for some tens of instructions (decision 62).
+//! The kernel's spin lock, for what is held for some tens of instructions (decision 62), and what
+//! needs no lock since the boot has made it ([`AtBoot`]).
 //!
-//! It is a word. RISC-V has atomic instructions for words only: to set a byte, as the lock of
+//! The lock is a word. RISC-V has atomic instructions for words only: to set a byte, as the lock of
 //! `spin` does, takes the address of its word, its place in that, a shifted bit, and the shift of
 //! the result, nine instructions instead of three. A request takes a lock some 12 to 25 times.
 //!
@@ -9,8 +10,11 @@
 #![warn(missing_docs)]
 
 #[allow(unsafe_code)]
+mod at_boot;
+#[allow(unsafe_code)]
 mod word;
 
+pub use at_boot::AtBoot;
 pub use word::Word;
 
 /// A value behind a spin lock.

@@ -15,7 +15,7 @@ use cops_algorithms::fixed_list::FixedList;
 use cops_algorithms::frame_cache::{BATCH, FrameCache};
 use cops_algorithms::holes::{first_hole, for_each_hole};
 use cops_algorithms::references::References;
-use cops_lock::Mutex;
+use cops_lock::{AtBoot, Mutex};
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::num::NonZeroU32;
 use core::ops::Range;
@@ -55,9 +55,11 @@ struct Table {
 }
 
 static TABLE: Once<Table> = Once::new();
+static FOUND_TABLE: AtBoot<Table> = AtBoot::unset();
 
+#[inline]
 fn table() -> &'static Table {
-    TABLE.get().expect("no frame is used before `frames::initialise`")
+    FOUND_TABLE.get().expect("no frame is used before `frames::initialise`")
 }
 
 static CACHES: HartSlots<FrameCache> =
@@ -75,7 +77,8 @@ const JUNK: u8 = 0xa5;
 /// hart.
 ///
 /// # Safety
-/// Every byte of `ram` outside `reserved` is unused memory, mapped in the direct map.
+/// Every byte of `ram` outside `reserved` is unused memory, mapped in the direct map. The other
+/// harts have not been started.
 pub unsafe fn initialise<const N: usize>(
     ram: &[Range<usize>],
     mut reserved: FixedList<Range<usize>, N>,
@@ -114,7 +117,9 @@ pub unsafe fn initialise<const N: usize>(
     JUNK_ON_FREE.store(junk_on_free, Ordering::Relaxed);
     let total = buddy.free_frames();
     FREE.store(total, Ordering::Relaxed);
-    TABLE.call_once(|| Table { base, records, buddy: Mutex::new(buddy), total });
+    let table = TABLE.call_once(|| Table { base, records, buddy: Mutex::new(buddy), total });
+    // SAFETY: no other hart runs, by this function's contract.
+    unsafe { FOUND_TABLE.set(table) };
 }
 
 /// The amount of memory, in frames.

@@ -24,6 +24,15 @@ pub use ::core::sync::atomic::{Ordering, compiler_fence};
 #[cfg(all(not(loom), not(target_has_atomic = "64")))]
 pub use portable_atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
+#[cfg(all(not(loom), not(cops_perturb), target_has_atomic = "64"))]
+pub use super::published::load_published;
+
+/// As that of [`published`](super::published), for these atomics.
+#[cfg(not(all(not(loom), not(cops_perturb), target_has_atomic = "64")))]
+pub fn load_published<T>(place: &AtomicPtr<T>) -> *mut T {
+    place.load(Ordering::Acquire)
+}
+
 #[cfg(loom)]
 pub use self::modelled::*;
 
@@ -31,9 +40,17 @@ pub use self::modelled::*;
 #[cfg(feature = "static-tasks")]
 pub mod unmodelled {
     #[cfg(target_has_atomic = "64")]
+    pub use super::super::published::load_published;
+    #[cfg(target_has_atomic = "64")]
     pub use ::core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
     #[cfg(not(target_has_atomic = "64"))]
     pub use portable_atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+    /// As that of [`published`](super::super::published), for these atomics.
+    #[cfg(not(target_has_atomic = "64"))]
+    pub fn load_published<T>(place: &AtomicPtr<T>) -> *mut T {
+        place.load(Ordering::Acquire)
+    }
 }
 
 /// The machine's atomics, each access of which takes a while now and then, or lets other threads

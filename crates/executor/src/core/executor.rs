@@ -1,6 +1,6 @@
 //! The executor: its memory, setting it up, and looking at it.
 
-use super::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use super::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, load_published};
 use ::core::cell::UnsafeCell;
 use ::core::ptr;
 
@@ -243,14 +243,14 @@ impl Executor {
     #[inline(always)]
     pub(crate) fn worker(&self, number: u32) -> Option<&Worker> {
         // SAFETY: null, or set by `add_worker` to a worker that it has initialised.
-        unsafe { self.workers.get(number as usize)?.load(Ordering::Acquire).as_ref() }
+        unsafe { load_published(self.workers.get(number as usize)?).as_ref() }
     }
 
     /// The record of worker `number`: for looking at a worker without touching its memory.
     #[allow(unsafe_code)]
     #[inline(always)]
     pub(super) fn record(&self, number: u32) -> Option<&WorkerState> {
-        let record = self.states.get(number as usize)?.load(Ordering::Acquire);
+        let record = load_published(self.states.get(number as usize)?);
         // SAFETY: null, or what the caller of `add_worker` vouched for.
         unsafe { record.as_ref() }
     }

@@ -301,7 +301,7 @@ impl Executor {
     #[inline(always)]
     fn attend_external(&self, worker: &Worker) {
         if self.attention.load(Ordering::Relaxed) & ATTENTION_EXTERNAL != 0
-            && let Some(hooks) = self.hooks()
+            && let Some(hooks) = worker.hooks()
             && let Some(external) = hooks.external
         {
             call_external(external, hooks, worker);

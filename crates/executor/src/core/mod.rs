@@ -23,6 +23,7 @@ mod leave;
 mod locked;
 mod park;
 mod priority;
+pub(crate) mod published;
 mod ready;
 mod record;
 mod requests;

@@ -12,7 +12,7 @@
 //! for ever by `Hooks::grow`, and all fields of a slot are atomics for which zero is valid.
 #![allow(unsafe_code)]
 
-use super::atomic::{AtomicPtr, AtomicU32, Ordering};
+use super::atomic::{AtomicPtr, AtomicU32, Ordering, load_published};
 use ::core::ptr;
 
 #[cfg(target_pointer_width = "64")]
@@ -78,12 +78,12 @@ impl Slab {
             return None;
         }
         let (directory, segment, slot) = split(index);
-        // SAFETY: null or a live, initialised directory (module documentation); Acquire pairs with
+        // SAFETY: null or a live, initialised directory (module documentation); the load pairs with
         // the Release of its installation.
-        let directory = unsafe { self.root[directory].load(Ordering::Acquire).as_ref() }?;
-        // SAFETY: null or a live, initialised segment (module documentation); Acquire pairs with
+        let directory = unsafe { load_published(&self.root[directory]).as_ref() }?;
+        // SAFETY: null or a live, initialised segment (module documentation); the load pairs with
         // the Release of its installation.
-        let segment = unsafe { directory.segments[segment].load(Ordering::Acquire).as_ref() }?;
+        let segment = unsafe { load_published(&directory.segments[segment]).as_ref() }?;
         Some(&segment.slots[slot])
     }
 

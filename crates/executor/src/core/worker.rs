@@ -186,12 +186,17 @@ impl Worker {
         })
     }
 
+    /// The executor's hooks; `None` before `initialise`.
+    #[inline(always)]
+    pub fn hooks(&self) -> Option<&Hooks> {
+        // SAFETY: null, or set by `initialise`; its contract says that the hooks live as long as
+        // the worker, and do not change. A caller that has found the worker sees both.
+        unsafe { self.hooks.load(Ordering::Relaxed).as_ref() }
+    }
+
     /// Lets the host run another thread: the holder of a lock may have lost its processor.
     pub fn relax(&self) {
-        // SAFETY: null, or set by `initialise`; its contract says that the hooks live as long as
-        // the worker.
-        let hooks = unsafe { self.hooks.load(Ordering::Relaxed).as_ref() };
-        if let Some(hooks) = hooks
+        if let Some(hooks) = self.hooks()
             && let Some(relax) = hooks.relax
         {
             // SAFETY: `initialise` was given these hooks, and by contract of `Hooks` their

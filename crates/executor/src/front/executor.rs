@@ -1,6 +1,6 @@
 //! The executor as a program sees it.
 
-use crate::core::atomic::unmodelled::{AtomicPtr, AtomicU32, Ordering};
+use crate::core::atomic::unmodelled::{AtomicPtr, AtomicU32, Ordering, load_published};
 use ::core::ptr;
 
 use super::outcome::{AddWorkerError, RunOutcome, StartError};
@@ -209,7 +209,7 @@ impl Executor {
     #[inline(always)]
     pub(crate) fn state(&self, worker: u32) -> Option<&'static WorkerState> {
         // SAFETY: null, or from a `&'static` in `add_worker`.
-        unsafe { self.states.get(worker as usize)?.load(Ordering::Acquire).as_ref() }
+        unsafe { load_published(self.states.get(worker as usize)?).as_ref() }
     }
 
     /// How many polls a worker has made.

@@ -4,7 +4,7 @@
 //! Only executors that live for ever are entered, and none is removed: a lookup needs no count and
 //! no lock.
 
-use crate::core::atomic::unmodelled::{AtomicPtr, Ordering};
+use crate::core::atomic::unmodelled::{AtomicPtr, Ordering, load_published};
 use ::core::ptr;
 
 use super::calls;
@@ -37,7 +37,7 @@ pub(crate) fn withdraw(number: u8) {
 #[inline(always)]
 pub(crate) fn executor(number: u8) -> Option<&'static Executor> {
     // SAFETY: the pointer is null, or `enter` stored it from a `&'static` reference.
-    unsafe { EXECUTORS.get(number as usize)?.load(Ordering::Acquire).as_ref() }
+    unsafe { load_published(EXECUTORS.get(number as usize)?).as_ref() }
 }
 
 /// Makes a blocked coroutine ready; one that runs will run again; one that is ready stays where it

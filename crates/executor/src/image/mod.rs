@@ -12,6 +12,7 @@ mod elf;
 mod observe;
 
 use self::elf::DynamicSymbols;
+use crate::core::published::load_published;
 use crate::core::{Executor, INTERFACE_VERSION};
 
 pub use self::observe::Observer;
@@ -218,7 +219,7 @@ pub fn install(table: &'static CoreTable) {
 #[inline(always)]
 pub(crate) fn installed() -> &'static CoreTable {
     // SAFETY: the pointer is null, or `install` stored it from a `&'static` reference.
-    match unsafe { INSTALLED.load(Ordering::Acquire).as_ref() } {
+    match unsafe { load_published(&INSTALLED).as_ref() } {
         Some(table) => table,
         None => not_installed(),
     }

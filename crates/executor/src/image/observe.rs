@@ -9,6 +9,7 @@ use ::core::ptr;
 use ::core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::CoreTable;
+use crate::core::published::load_published;
 use crate::core::{CoroutineId, Executor, FutureVTable, Priority};
 
 /// What is to be called, by whichever worker or interrupt handler does the thing. So these must be
@@ -79,12 +80,12 @@ impl CoreTable {
 
 fn plain() -> &'static CoreTable {
     // SAFETY: stored, from a `&'static`, before there was a table that leads here.
-    unsafe { &*PLAIN.load(Ordering::Acquire) }
+    unsafe { &*load_published(&PLAIN) }
 }
 
 fn observer() -> &'static Observer {
     // SAFETY: stored from a `&'static` reference before there was a table with these functions.
-    unsafe { &*OBSERVER.load(Ordering::Acquire) }
+    unsafe { &*load_published(&OBSERVER) }
 }
 
 extern "C" fn wake(executor: &Executor, id: u64, here: u32) -> bool {

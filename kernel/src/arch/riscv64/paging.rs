@@ -315,9 +315,11 @@ pub fn sync_instruction_stream_of(root: RootRegister) {
 /// Called before entering user mode: synchronises the instruction stream if code was written.
 #[inline]
 pub(super) fn meet_instruction_epoch() {
-    let epoch = INSTRUCTION_EPOCH.load(Ordering::Acquire);
     let seen = &hart::current().instruction_epoch;
-    if seen.load(Ordering::Relaxed) != epoch {
+    // Relaxed: a hart that is to execute what another one has written has the program, or an
+    // interrupt, from that hart, and so sees its epoch.
+    if seen.load(Ordering::Relaxed) != INSTRUCTION_EPOCH.load(Ordering::Relaxed) {
+        let epoch = INSTRUCTION_EPOCH.load(Ordering::Acquire);
         // SAFETY: `fence.i` only makes later fetches see earlier stores.
         unsafe { asm!("fence.i", options(nostack)) };
         seen.store(epoch, Ordering::Relaxed);
