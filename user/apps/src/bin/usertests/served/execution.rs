@@ -207,6 +207,30 @@ impl Serving {
         self.answer(&request, &rest)
     }
 
+    /// Answers requests until this child has ended. Returns its status.
+    async fn until_forked_ended(&mut self, child: u32) -> Result<i32, Failure> {
+        loop {
+            let next = {
+                // Not given up meanwhile: it may have a request already.
+                let mut next = pin!(self.hand.next());
+                loop {
+                    let look = pin!(cops::time::sleep(Duration::from_millis(5)));
+                    if let Either::Left((next, _)) = select(next.as_mut(), look).await {
+                        break next;
+                    }
+                    // Without waiting: this process serves.
+                    let mut word = 0i32;
+                    let place = (&raw mut word).expose_provenance();
+                    if raw::call(number::WAIT4, [child as usize, place, 1, 0])? != 0 {
+                        return Ok(word);
+                    }
+                }
+            };
+            let (request, rest) = next?;
+            self.answer(&request, &rest)?;
+        }
+    }
+
     fn answer(&mut self, request: &Request, rest: &[u8]) -> Outcome {
         let (reply, data) = self.reply(request, rest);
         check_equal!(self.hand.reply(reply, &data), Ok(Reply::BYTES + data.len()), "a reply");
@@ -375,22 +399,8 @@ async fn other_virtual_cpus_run_while_a_program_is_loaded() -> Outcome {
             check_equal!(answered.wait(), Ok(1), "{how}: what another virtual CPU has written");
         }
         serving.answer(&request, &rest)?;
-        let code = async {
-            loop {
-                if let Ok(answered) = timeout(Duration::from_millis(5), serving.answer_next()).await
-                {
-                    answered?;
-                    continue;
-                }
-                // Without waiting: this process serves.
-                let mut word = 0i32;
-                let place = (&raw mut word).expose_provenance();
-                if raw::call(number::WAIT4, [child as usize, place, 1, 0])? != 0 {
-                    return Ok::<i32, Failure>(word);
-                }
-            }
-        };
-        check_equal!(soon("the program", code).await??, 0, "{how}: how it ended");
+        let code = soon("the program", serving.until_forked_ended(child)).await??;
+        check_equal!(code, 0, "{how}: how it ended");
     }
     asked.close();
     answered.close();
