@@ -29,6 +29,7 @@ tests! { cpus:
     exit_ends_all,
     long_poll_keeps_nothing_waiting,
     workers_leave,
+    the_kernel_asks_to_leave,
     one_that_leaves_needs_another,
     one_that_leaves_sleeps,
 }
@@ -273,6 +274,53 @@ async fn workers_leave() -> Outcome {
     cops::println!("# {obeyed} requests to leave");
     check!(obeyed > 50, "only {obeyed} requests to leave");
     Ok(())
+}
+
+/// As long as virtual CPUs have harts of their own and are busy with short polls, the kernel tries
+/// again and again whether one fewer would do as much. None has nothing to do here.
+async fn the_kernel_asks_to_leave() -> Outcome {
+    if harts() == 1 {
+        return Ok(());
+    }
+    const CPUS: usize = 4;
+    task::alloc_cpu(CPUS - 1)?;
+    let is_over = Arc::new(AtomicUsize::new(0));
+    let busy: Vec<_> = (0..8 * CPUS)
+        .map(|_| {
+            let over = is_over.clone();
+            let work = async move {
+                while over.load(Relaxed) == 0 {
+                    // Long enough to wake the others, with enough calls to be counted.
+                    let begin = Instant::now();
+                    while begin.elapsed() < Duration::from_millis(3) {
+                        core::hint::spin_loop();
+                    }
+                    for _ in 0..50 {
+                        let _ = raw::call(SCHED_YIELD, []);
+                    }
+                    yield_now().await;
+                }
+            };
+            task::spawn_join(work, Priority::DEFAULT)
+        })
+        .collect();
+    let parked = || {
+        let phases = page().cpus[..CPUS].iter().map(|cpu| cpu.phase.load(Relaxed));
+        phases.filter(|&phase| phase == CpuPhase::Parked as u32).count()
+    };
+    let tries = async {
+        // All have begun, and then one leaves.
+        while polls()[..CPUS].contains(&0) || parked() > 0 {
+            yield_now().await;
+        }
+        while parked() == 0 {
+            yield_now().await;
+        }
+    };
+    let tried = soon("one that leaves", tries).await;
+    is_over.store(1, Relaxed);
+    soon("the others", join_all(busy)).await?;
+    tried
 }
 
 /// The argument of `park` of a worker that leaves.
