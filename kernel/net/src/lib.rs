@@ -30,9 +30,9 @@
 //! then an endpoint, then one leaf (backlog, registry, outbox, network, poll waker). The two
 //! interfaces are never locked together. A handle locks only its endpoint to copy bytes, so two
 //! harts serve two connections at once. It only tries the interface's lock; if the lock is taken,
-//! it leaves its egress to the holder. Only `receive`, `poll`, `transmit_ready`, opening and
-//! closing sockets, and sending datagrams wait for an interface, and its holders work in bounded
-//! portions.
+//! it leaves its egress to the holder. So do `poll` and `transmit_ready`. Only `receive`, opening
+//! and closing sockets, and sending datagrams wait for an interface, and its holders work in
+//! bounded portions.
 //!
 //! Wakers are woken under these locks: a wake must only enqueue, as the executor's does.
 //!

@@ -18,6 +18,11 @@
 //! of B: it succeeds, or it fails because of a later holder C, which also checks the outbox after
 //! its release. The last holder of this chain sees the entry.
 //!
+//! The coroutines of the kernel do not wait for the lock either: that would be waiting for a hart
+//! that may have lost its processor. If the interface is held, they leave a request in the outbox.
+//! For the polling coroutine the holder runs the timers that are due, and wakes it by the next
+//! deadline. The receiver is woken after the release.
+//!
 //! *No holder works for others without end.* A holder serves a bounded number of steps. When they
 //! are used up, it wakes the polling coroutine, which continues in `poll`, again in bounded
 //! portions.
@@ -29,6 +34,7 @@
 use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::Waker;
 
 use cops_lock::{Mutex, MutexGuard};
 
@@ -51,9 +57,19 @@ pub(crate) struct Link {
     blocked: AtomicBool,
 }
 
-/// Endpoints with something to send; their senders found the interface busy.
+/// What those have left that found the interface busy.
 #[derive(Default)]
-pub(crate) struct Outbox(Mutex<Chain<TURN>>);
+pub(crate) struct Outbox(Mutex<Left>);
+
+#[derive(Default)]
+struct Left {
+    /// Endpoints with something to send.
+    endpoints: Chain<TURN>,
+    /// Due timers are to be run, and the device is to be asked for room.
+    poll: bool,
+    /// The receiver has frames.
+    receiver: Option<Waker>,
+}
 
 impl Outbox {
     /// Adds `endpoint` unless it is queued already. The holder that serves it first clears the mark
@@ -61,17 +77,40 @@ impl Outbox {
     /// call.
     fn push(&self, endpoint: &Arc<Endpoint>) {
         if !endpoint.dirty.swap(true, Ordering::AcqRel) {
-            self.0.lock().push_back(endpoint.clone());
+            self.0.lock().endpoints.push_back(endpoint.clone());
         }
     }
 
-    /// Moves all entries into `into`.
+    /// Moves all endpoints into `into`.
     pub(crate) fn drain(&self, into: &mut Chain<TURN>) {
-        into.append(&mut self.0.lock());
+        into.append(&mut self.0.lock().endpoints);
     }
 
-    fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+    fn ask_for_poll(&self) {
+        self.0.lock().poll = true;
+    }
+
+    fn ask_for_wake(&self, receiver: &Waker) {
+        let receiver = Some(receiver.clone());
+        self.0.lock().receiver = receiver;
+    }
+
+    /// Whether a poll is wanted; it is not from then on.
+    fn take_poll(&self) -> bool {
+        core::mem::take(&mut self.0.lock().poll)
+    }
+
+    /// For a holder after its release: wakes the receiver if that waits. Returns whether there is
+    /// anything else.
+    fn look(&self) -> bool {
+        let mut left = self.0.lock();
+        let receiver = left.receiver.take();
+        let has_more = left.poll || !left.endpoints.is_empty();
+        drop(left);
+        if let Some(receiver) = receiver {
+            receiver.wake();
+        }
+        has_more
     }
 }
 
@@ -85,10 +124,31 @@ impl Link {
         }
     }
 
-    /// Waits for the interface. For callers that cannot proceed without it: the driver, the poller,
-    /// `connect`.
+    /// Waits for the interface. For callers that cannot proceed without it, such as `connect`.
     pub(crate) fn lock(&self) -> LinkGuard<'_> {
         LinkGuard { link: self, core: Some(self.core.lock()) }
+    }
+
+    /// The interface, for the polling coroutine. `None` if it is held: then its holder runs the due
+    /// timers, wakes that coroutine by the next deadline, and asks the device for room.
+    pub(crate) fn lock_or_ask(&self) -> Option<LinkGuard<'_>> {
+        self.try_lock_or(|| self.outbox.ask_for_poll())
+    }
+
+    /// The interface, for the receiver. `None` if it is held: then `receiver` is woken when it is
+    /// free.
+    pub(crate) fn lock_or_wait(&self, receiver: &Waker) -> Option<LinkGuard<'_>> {
+        self.try_lock_or(|| self.outbox.ask_for_wake(receiver))
+    }
+
+    /// Tries again after `ask`: the holder that has released the interface before `ask` does not
+    /// see it.
+    fn try_lock_or(&self, ask: impl FnOnce()) -> Option<LinkGuard<'_>> {
+        let core = self.core.try_lock().or_else(|| {
+            ask();
+            self.core.try_lock()
+        });
+        core.map(|core| LinkGuard { link: self, core: Some(core) })
     }
 
     /// Makes sure that `endpoint` is served: by the caller if the interface is free, otherwise by
@@ -153,10 +213,13 @@ impl LinkGuard<'_> {
         let link = self.link;
         let mut remainder = Remainder { deadline: None, more: false };
         while let Some(mut core) = self.core.take() {
-            remainder.more = core.serve_pending(&link.shared, &link.outbox, &link.blocked, steps);
+            let due = link.outbox.take_poll() && core.run_timers(&link.shared, steps);
+            let more = core.serve_pending(&link.shared, &link.outbox, &link.blocked, steps);
+            remainder.more = due || more;
             remainder.deadline = core.earliest_deadline();
             drop(core);
-            // Announced only after the release, because a woken poller may take the lock at once.
+            // Announced only after the release, because what is woken may take the lock at once.
+            let has_more = link.outbox.look();
             if remainder.more {
                 if wake_poller {
                     link.shared.deadline.wake_poller_by(0);
@@ -166,7 +229,7 @@ impl LinkGuard<'_> {
             if let Some(deadline) = remainder.deadline.filter(|_| wake_poller) {
                 link.shared.deadline.wake_poller_by(deadline);
             }
-            if link.outbox.is_empty() {
+            if !has_more {
                 break;
             }
             self.core = link.core.try_lock();
@@ -195,7 +258,7 @@ impl Drop for LinkGuard<'_> {
             if let Some(deadline) = deadline {
                 link.shared.deadline.wake_poller_by(deadline);
             }
-            if link.outbox.is_empty() {
+            if !link.outbox.look() {
                 return;
             }
             self.core = link.core.try_lock();

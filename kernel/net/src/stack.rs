@@ -81,13 +81,23 @@ impl Stack {
         ReceiveBatch { shared: &self.shared, guard }
     }
 
+    /// As [`receive_batch`](Self::receive_batch), but does not wait for another hart: `None` if one
+    /// has the interface. Then the caller's waker is woken when it is free. For one caller at a
+    /// time: of several, only the last one is woken.
+    pub fn try_receive_batch(&self, context: &Context<'_>) -> Option<ReceiveBatch<'_>> {
+        let Some(link) = &self.ethernet else { return Some(self.receive_batch()) };
+        let mut guard = link.lock_or_wait(context.waker())?;
+        guard.now(&self.shared);
+        Some(ReceiveBatch { shared: &self.shared, guard: Some(guard) })
+    }
+
     /// The device has room again: continues egress that stopped because the device was full. Cheap
     /// if none did.
     pub fn transmit_ready(&self) {
         if let Some(link) = &self.ethernet
             && link.is_blocked()
         {
-            drop(link.lock());
+            drop(link.lock_or_ask());
         }
     }
 
@@ -97,9 +107,10 @@ impl Stack {
         self.ethernet.as_ref().is_some_and(Link::is_blocked)
     }
 
-    /// Runs due timers and pending work, in a bounded portion. Returns when it must be called
-    /// again, in the clock's microseconds. A time not in the future means that there is more work,
-    /// to be done after other coroutines have run; `None` means not before the waker is woken.
+    /// Runs due timers and pending work, in a bounded portion; those of an interface that another
+    /// hart uses are left to that hart. Returns when it must be called again, in the clock's
+    /// microseconds. A time not in the future means that there is more work, to be done after other
+    /// coroutines have run; `None` means not before the waker is woken.
     ///
     /// The polling coroutine registers its waker, calls `poll`, and sleeps until the deadline or
     /// the wake.
@@ -112,7 +123,7 @@ impl Stack {
             links.reverse();
         }
         for link in links.into_iter().flatten() {
-            let mut guard = link.lock();
+            let Some(mut guard) = link.lock_or_ask() else { continue };
             let due = guard.run_timers(&self.shared, &mut steps);
             let Remainder { deadline, more } = guard.release(&mut steps);
             let deadline = if due || more { Some(0) } else { deadline };

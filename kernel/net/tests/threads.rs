@@ -259,7 +259,10 @@ fn driver(
             Ok(frame) => {
                 in_flight.fetch_sub(1, Ordering::SeqCst);
                 from.transmit_ready();
-                to.receive(&frame);
+                let mut batch = wait("the interface", |context| {
+                    to.try_receive_batch(context).map_or(Poll::Pending, Poll::Ready)
+                });
+                batch.receive(&frame);
             }
             Err(RecvTimeoutError::Timeout) if !stop.load(Ordering::SeqCst) => {}
             Err(_) => return,
@@ -326,4 +329,64 @@ fn two_stacks_with_full_devices_between_four_threads() {
             statistics.transmit_blocked
         );
     }
+}
+
+/// A device that keeps the first sender, which holds the interface, until the test resumes it.
+struct Slow {
+    begun: Sender<()>,
+    resumed: Receiver<()>,
+}
+
+impl FrameDevice for Slow {
+    fn hardware_address(&self) -> [u8; 6] {
+        [2, 0, 0, 0, 0, 1]
+    }
+
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
+    fn transmit(
+        &mut self,
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceFull> {
+        fill(&mut vec![0; length]);
+        // The test looks at the first frame only.
+        if self.begun.send(()).is_ok() {
+            let _ = self.resumed.recv_timeout(PATIENCE);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_finds_the_interface_held_leaves_its_work_to_the_holder() {
+    let ((begun, has_begun), (resume, resumed)) = (channel(), channel());
+    let clock = Arc::new(VirtualClock::default());
+    let device = Slow { begun, resumed };
+    let configuration = static_configuration(&[ADDRESS_A], 1);
+    let stack = Stack::new(configuration, clock.clone(), Some(Box::new(device))).unwrap();
+    let sender = thread::spawn({
+        let stack = stack.clone();
+        move || stack.connect(address("10.0.0.2:7")).map(drop)
+    });
+    has_begun.recv_timeout(PATIENCE).expect("a frame is sent");
+    drop(has_begun);
+    let begin = Instant::now();
+    let (flag, waker) = Flag::new();
+    let context = Context::from_waker(&waker);
+    assert!(stack.try_receive_batch(&context).is_none(), "the interface is held");
+    // The question for the neighbour's address would be repeated by now.
+    clock.advance_to(10 * SECOND);
+    stack.poll();
+    stack.transmit_ready();
+    assert!(begin.elapsed() < PATIENCE / 2, "it has waited for the holder");
+    assert!(!flag.take(), "woken too early");
+    assert_eq!(stack.statistics().timers_fired, 0);
+    resume.send(()).unwrap();
+    sender.join().unwrap().unwrap();
+    assert!(flag.take(), "the receiver is not woken");
+    assert!(stack.try_receive_batch(&context).is_some());
+    assert!(stack.statistics().timers_fired > 0, "the holder has run no timers");
 }

@@ -207,6 +207,9 @@ fn addressing(arguments: &str) -> EthernetAddressing {
     })
 }
 
+/// So often the receiver leaves the interface to other harts before it waits for it.
+const ATTEMPTS: u32 = 4;
+
 /// Passes received frames to the stack.
 async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Box<Receiver>) {
     line.enable();
@@ -240,10 +243,19 @@ async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Box<Recei
 async fn receive_all(stack: &Stack, receiver: &mut Receiver) -> bool {
     let mut found_some = false;
     loop {
-        let count = sched::burst(|| {
-            let mut batch = stack.receive_batch();
-            receiver.receive(FRAMES_PER_PORTION, |frame| batch.receive(frame))
-        });
+        let mut attempts = 0..ATTEMPTS;
+        let count = poll_fn(|context| {
+            let batch = match attempts.next() {
+                Some(_) => stack.try_receive_batch(context),
+                None => Some(stack.receive_batch()),
+            };
+            let Some(mut batch) = batch else { return Poll::Pending };
+            // The batch ends, and with it the interface's lock, before what it has woken is done.
+            let receive =
+                || receiver.receive(FRAMES_PER_PORTION, move |frame| batch.receive(frame));
+            Poll::Ready(sched::burst(receive))
+        })
+        .await;
         found_some |= count > 0;
         if count < FRAMES_PER_PORTION {
             return found_some;
