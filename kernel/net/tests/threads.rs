@@ -390,3 +390,43 @@ fn what_finds_the_interface_held_leaves_its_work_to_the_holder() {
     assert!(stack.try_receive_batch(&context).is_some());
     assert!(stack.statistics().timers_fired > 0, "the holder has run no timers");
 }
+
+/// One thread has the interface for a moment, and another one wants it then. If it relies on being
+/// woken, nothing else comes by that would wake it.
+#[test]
+fn a_receiver_at_the_same_moment_as_a_holder_is_not_stranded() {
+    const ROUNDS: usize = 20_000;
+    let device = Channel { sender: channel().0, in_flight: Arc::default(), last: 1 };
+    let configuration = static_configuration(&[ADDRESS_A], 1);
+    let stack = Stack::new(configuration, Arc::new(FrozenClock), Some(Box::new(device))).unwrap();
+    let arrived = AtomicUsize::new(0);
+    let meet = |round: usize, random: &mut Random| {
+        arrived.fetch_add(1, Ordering::SeqCst);
+        spin_until("the other thread", || arrived.load(Ordering::SeqCst) >= 2 * round);
+        (0..random.next() % 300).for_each(|_| std::hint::spin_loop());
+    };
+    let waited = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random(1);
+            for round in 1..=ROUNDS {
+                meet(round, &mut random);
+                stack.poll();
+            }
+        });
+        scope.spawn(|| {
+            let mut random = Random(2);
+            for round in 1..=ROUNDS {
+                meet(round, &mut random);
+                drop(wait("the interface", |context| match stack.try_receive_batch(context) {
+                    Some(batch) => Poll::Ready(batch),
+                    None => {
+                        waited.fetch_add(1, Ordering::Relaxed);
+                        Poll::Pending
+                    }
+                }));
+            }
+        });
+    });
+    println!("waited: {waited:?} of {ROUNDS} rounds");
+}
