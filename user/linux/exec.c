@@ -234,12 +234,32 @@ static void busy(void) {
     await_begun(4);
 }
 
+static void *fork_again(void *unused) {
+    begun++;
+    for (;;) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(0);
+        if (child > 0)
+            waitpid(child, NULL, 0);
+    }
+    return unused;
+}
+
+/* Threads of which one is about to copy the memory at nearly any moment. */
+static void forkers(void) {
+    start(fork_again, 4);
+    await_begun(4);
+}
+
 static void several_threads(void) {
     for (int way = 0; way < WAYS; way++) {
         expect_code(execute_beside(sleepers, way), 42);
         expect_code(execute_beside(spinners, way), 42);
         expect_code(execute_beside(unimportant, way), 42);
         expect_code(execute_beside(busy, way), 42);
+        for (int round = 0; round < 8; round++)
+            expect_code(execute_beside(forkers, way), 42);
     }
 }
 

@@ -344,7 +344,10 @@ impl Cpus {
         let is_another = |chosen: Option<usize>| chosen.is_some_and(|chosen| chosen != index);
         if self.ending.is_some() || is_another(self.replacer) {
             Order::End
-        } else if self.stopped.is_stopped() || is_another(self.copier) {
+        } else if self.stopped.is_stopped()
+            // The one that replaces the program ends the copier, and is not held for it.
+            || self.replacer.is_none() && is_another(self.copier)
+        {
             Order::Stop
         } else {
             Order::Run
