@@ -11,11 +11,11 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "children.h"
+#include "free_pages.h"
 
 static char self[4096];
 static char *no_environment[] = {NULL};
@@ -101,14 +101,18 @@ static void *sleep_long(void *unused) {
     return unused;
 }
 
+static void fork_once(void) {
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+}
+
 static void *fork_and_wait(void *unused) {
     begun++;
     for (;;) {
-        pid_t child = fork();
-        if (child == 0)
-            _exit(0);
-        if (child > 0)
-            waitpid(child, NULL, 0);
+        fork_once();
         usleep(300);
     }
     return unused;
@@ -236,13 +240,8 @@ static void busy(void) {
 
 static void *fork_again(void *unused) {
     begun++;
-    for (;;) {
-        pid_t child = fork();
-        if (child == 0)
-            _exit(0);
-        if (child > 0)
-            waitpid(child, NULL, 0);
-    }
+    for (;;)
+        fork_once();
     return unused;
 }
 
@@ -511,21 +510,15 @@ static void files_that_change(void) {
     CHECK(unlink("/tmp/changing") == 0);
 }
 
-static long free_memory(void) {
-    struct sysinfo about;
-    CHECK(sysinfo(&about) == 0);
-    return about.freeram * about.mem_unit / 4096;
-}
-
 static void nothing_is_lost(void) {
     expect_code(execute_beside(crowd, FROM_ANOTHER), 42);
     expect_code(execute_beside(busy, FIRST_HAS_ENDED), 42);
-    long before = free_memory();
+    long before = free_pages();
     for (int round = 0; round < 4; round++) {
         expect_code(execute_beside(round % 2 ? crowd : busy, round % WAYS), 42);
         scripts();
     }
-    long lost = before - free_memory();
+    long lost = before - free_pages();
     if (lost > 64)
         printf("%ld pages are lost\n", lost);
     CHECK(lost <= 64 || access("/etc/init", F_OK) != 0);

@@ -6,12 +6,12 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "children.h"
+#include "free_pages.h"
 
 static int data[2], ready[2];
 
@@ -584,12 +584,6 @@ static void crowd(int count) {
     close_pipes();
 }
 
-static long free_memory(void) {
-    struct sysinfo about;
-    CHECK(sysinfo(&about) == 0);
-    return about.freeram * about.mem_unit / 4096;
-}
-
 /* As many members as the quota permits, all ended by one signal, in portions. */
 static void a_large_group(void) {
     enum { MOST = 2000 };
@@ -624,19 +618,19 @@ int main(int count, char **arguments) {
     child_signals();
     orphans();
     crowd(processes);
-    long before = free_memory();
+    long before = free_pages();
     for (int round = 0; round < 2; round++) {
         crowd(processes);
         stops();
         if (access("/etc/init", F_OK) == 0)
             storm();
     }
-    long lost = before - free_memory();
+    long lost = before - free_pages();
     if (access("/etc/init", F_OK) == 0) {
         /* Orphans may be on their way out. */
         for (int round = 0; round < 100 && lost > 64; round++) {
             usleep(10000);
-            lost = before - free_memory();
+            lost = before - free_pages();
         }
         if (lost > 64)
             printf("%ld pages are lost\n", lost);

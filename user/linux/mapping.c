@@ -19,7 +19,7 @@
 
 #include "check.h"
 #include "faults.h"
-#include "meminfo.h"
+#include "free_pages.h"
 
 enum { PAGE = 4096, PAGES = 70 };
 static const int RW = PROT_READ | PROT_WRITE;
@@ -429,16 +429,16 @@ static void unchanging_pages(const char *path) {
     CHECK(fd >= 0);
     size_t pages = lseek(fd, 0, SEEK_END) / PAGE, length = pages * PAGE;
     CHECK(pages >= 40);
-    long before = free_memory(), most = (long)(TIMES * length / 1024);
+    long before = free_pages(), most = (long)(TIMES * pages);
     for (int i = 0; i < TIMES; i++) {
         at[i] = map(length, PROT_READ, MAP_PRIVATE, fd, 0);
         /* From the end, so each page is accessed before what is in front of it. */
         for (size_t page = pages; page-- > 0;)
             (void)*(volatile char *)(at[i] + page * PAGE);
     }
-    long taken = before - free_memory();
+    long taken = before - free_pages();
     if (taken > most / 4)
-        printf("%ld KiB are taken of %ld that are mapped\n", taken, most);
+        printf("%ld pages are taken of %ld that are mapped\n", taken, most);
     CHECK(taken <= most / 4);
 
     char *own = at[0], *other = at[1];

@@ -18,7 +18,7 @@
 #include <time.h>
 
 #include "children.h"
-#include "meminfo.h"
+#include "free_pages.h"
 
 #define WORKERS 6
 #define PHASES 8
@@ -269,14 +269,14 @@ int main(int count, char **arguments) {
     long workers = 0, before = 0;
     for (int phase = 0; phase < PHASES; phase++) {
         workers += rounds(now() + seconds / PHASES, seed + workers);
-        long after = free_memory();
+        long after = free_pages();
         /* What has ended is freed in portions. */
         for (int i = 0; i < 100 && (after < before || numbered("/proc") > processes); i++) {
             struct timespec time = {0, 20000000};
             nanosleep(&time, NULL);
-            after = free_memory();
+            after = free_pages();
         }
-        printf("%ld workers, %ld KiB free\n", workers, after);
+        printf("%ld workers, %ld pages free\n", workers, after);
         lower += after < before;
         before = after;
         if (is_cops())

@@ -74,21 +74,25 @@ impl Stack {
     /// device. Keep the batch short (some 32 frames), then yield: other harts cannot use the
     /// interface meanwhile.
     pub fn receive_batch(&self) -> ReceiveBatch<'_> {
-        let mut guard = self.ethernet.as_ref().map(Link::lock);
-        if let Some(guard) = &mut guard {
-            guard.now(&self.shared);
-        }
-        ReceiveBatch { shared: &self.shared, guard }
+        self.batch(self.ethernet.as_ref().map(Link::lock))
     }
 
     /// As [`receive_batch`](Self::receive_batch), but does not wait for another hart: `None` if one
     /// has the interface. Then the caller's waker is woken when it is free. For one caller at a
     /// time: of several, only the last one is woken.
     pub fn try_receive_batch(&self, context: &Context<'_>) -> Option<ReceiveBatch<'_>> {
-        let Some(link) = &self.ethernet else { return Some(self.receive_batch()) };
-        let mut guard = link.lock_or_wait(context.waker())?;
-        guard.now(&self.shared);
-        Some(ReceiveBatch { shared: &self.shared, guard: Some(guard) })
+        let guard = match &self.ethernet {
+            Some(link) => Some(link.lock_or_wait(context.waker())?),
+            None => None,
+        };
+        Some(self.batch(guard))
+    }
+
+    fn batch<'a>(&'a self, mut guard: Option<LinkGuard<'a>>) -> ReceiveBatch<'a> {
+        if let Some(guard) = &mut guard {
+            guard.now(&self.shared);
+        }
+        ReceiveBatch { shared: &self.shared, guard }
     }
 
     /// The device has room again: continues egress that stopped because the device was full. Cheap

@@ -54,10 +54,10 @@ pub(super) enum Resolved<R> {
 /// The maximum memory for a region's record.
 const REGION_BYTES: usize = 64;
 
-/// Pages that an object lends are put into a table together within so many bytes, a power of two: a
-/// program that executes one is about to execute others, and each fault costs as much as ten
+/// Constant pages of an object are put into a table together within so many bytes, a power of two:
+/// a program that executes one is about to execute others, and each fault costs as much as ten
 /// entries.
-const LENT_TOGETHER_BYTES: usize = 64 * 1024;
+const CONSTANT_TOGETHER_BYTES: usize = 64 * 1024;
 
 fn memory(bytes: usize) -> Amounts {
     Amounts::of(Kind::Memory, bytes as u64)
@@ -409,42 +409,42 @@ impl Contents {
             return Ok(());
         }
         let object = mapping.view.object.clone();
-        let lent = if region.rights.write { None } else { object.lend_page(page) };
-        let is_lent = lent.is_some();
-        let frame = match lent {
+        let constant = if region.rights.write { None } else { object.constant_page(page) };
+        let is_constant = constant.is_some();
+        let frame = match constant {
             Some(frame) => frame,
             None => object.copy_page(page)?,
         };
         if !is_promised(address) {
             self.charge_page()?;
         }
-        if region.rights.execute && !is_lent {
+        if region.rights.execute && !is_constant {
             sync();
         }
         let put = self.table.find_or_make(address).map(|mut slot| slot.put(frame, region.rights));
         if put.is_ok() {
-            self.pages += 1;
-            self.promised -= usize::from(is_promised(address));
-            if is_lent {
-                self.put_lent_behind(address, region, |behind| {
-                    object.lend_page(page.saturating_add(behind))
-                });
+            self.count_page(address);
+            if is_constant {
+                let constant = |behind| object.constant_page(page.saturating_add(behind));
+                self.put_constants_behind(address, region, constant);
             }
         }
         self.adjust_charge();
         Ok(put?)
     }
 
-    /// Puts what the region's object lends for the pages behind that around `address`, within the
-    /// same 64 KiB, into the table as far as they are missing. `lend` gets how many pages behind.
-    fn put_lent_behind(
+    /// Puts the constant pages of the region's object behind the page around `address`, within the
+    /// same 64 KiB, into the table as far as they are missing. `constant` gets how many pages
+    /// behind.
+    fn put_constants_behind(
         &mut self,
         address: usize,
         region: Region,
-        lend: impl Fn(u64) -> Option<Frame>,
+        constant: impl Fn(u64) -> Option<Frame>,
     ) {
         let page = layout::page_down(address);
-        let end = self.regions.end_around(address).min((address | (LENT_TOGETHER_BYTES - 1)) + 1);
+        let together_end = (address | (CONSTANT_TOGETHER_BYTES - 1)) + 1;
+        let end = self.regions.end_around(address).min(together_end);
         for (behind, next) in (page..end).step_by(layout::PAGE_BYTES).enumerate().skip(1) {
             // Others are to be charged first.
             if !is_promised(next) {
@@ -452,12 +452,17 @@ impl Contents {
             }
             let Ok(mut slot) = self.table.find_or_make(next) else { return };
             if slot.get() == Entry::EMPTY {
-                let Some(frame) = lend(behind as u64) else { return };
+                let Some(frame) = constant(behind as u64) else { return };
                 slot.put(frame, region.rights);
-                self.pages += 1;
-                self.promised -= 1;
+                self.count_page(next);
             }
         }
+    }
+
+    /// The page around `address` is present now, and no longer only promised.
+    pub(super) fn count_page(&mut self, address: usize) {
+        self.pages += 1;
+        self.promised -= usize::from(is_promised(address));
     }
 
     /// Allocates the page around `address`, which is missing, and writes `bytes` to `address`.
@@ -480,8 +485,7 @@ impl Contents {
             Ok(use_slot(&slot))
         });
         if used.is_ok() {
-            self.pages += 1;
-            self.promised -= usize::from(is_promised(address));
+            self.count_page(address);
         }
         self.adjust_charge();
         if rights.execute && used.is_ok() {

@@ -136,8 +136,7 @@ impl Contents {
                 }
             }
         }
-        self.pages += 1;
-        self.promised -= usize::from(is_promised(address));
+        self.count_page(address);
         Ok(())
     }
 }

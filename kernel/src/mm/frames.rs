@@ -54,12 +54,11 @@ struct Table {
     total: usize,
 }
 
-static TABLE: Once<Table> = Once::new();
-static FOUND_TABLE: AtBoot<Table> = AtBoot::unset();
+static TABLE: AtBoot<Table> = AtBoot::unset();
 
 #[inline]
 fn table() -> &'static Table {
-    FOUND_TABLE.get().expect("no frame is used before `frames::initialise`")
+    TABLE.get().expect("no frame is used before `frames::initialise`")
 }
 
 static CACHES: HartSlots<FrameCache> =
@@ -117,9 +116,10 @@ pub unsafe fn initialise<const N: usize>(
     JUNK_ON_FREE.store(junk_on_free, Ordering::Relaxed);
     let total = buddy.free_frames();
     FREE.store(total, Ordering::Relaxed);
-    let table = TABLE.call_once(|| Table { base, records, buddy: Mutex::new(buddy), total });
+    static MADE: Once<Table> = Once::new();
+    let table = MADE.call_once(|| Table { base, records, buddy: Mutex::new(buddy), total });
     // SAFETY: no other hart runs, by this function's contract.
-    unsafe { FOUND_TABLE.set(table) };
+    unsafe { TABLE.set(table) };
 }
 
 /// The amount of memory, in frames.

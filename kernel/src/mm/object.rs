@@ -47,7 +47,7 @@ pub trait MemoryObject: Send + Sync {
 
     /// A reference to the common frame of its page `page`, if that never changes and is a frame of
     /// its own.
-    fn lend_page(&self, _page: u64) -> Option<Frame> {
+    fn constant_page(&self, _page: u64) -> Option<Frame> {
         None
     }
 

@@ -210,7 +210,7 @@ impl MemoryObject for Inode {
         }
     }
 
-    fn lend_page(&self, page: u64) -> Option<Frame> {
+    fn constant_page(&self, page: u64) -> Option<Frame> {
         let Body::Image(bytes) = self.body else { return None };
         let start = usize::try_from(page).ok()?.checked_mul(FRAME_BYTES)?;
         Frame::of_constant(bytes.get(start..)?.get(..FRAME_BYTES)?)

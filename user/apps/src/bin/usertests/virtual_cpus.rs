@@ -304,16 +304,12 @@ async fn the_kernel_asks_to_leave() -> Outcome {
             task::spawn_join(work, Priority::DEFAULT)
         })
         .collect();
-    let parked = || {
-        let phases = page().cpus[..CPUS].iter().map(|cpu| cpu.phase.load(Relaxed));
-        phases.filter(|&phase| phase == CpuPhase::Parked as u32).count()
-    };
     let tries = async {
         // All have begun, and then one leaves.
-        while polls()[..CPUS].contains(&0) || parked() > 0 {
+        while polls()[..CPUS].contains(&0) || any_parked(CPUS) {
             yield_now().await;
         }
-        while parked() == 0 {
+        while !any_parked(CPUS) {
             yield_now().await;
         }
     };
@@ -339,9 +335,10 @@ fn read_a_byte() -> cops::io::Result<(JoinHandle<bool>, Fd)> {
     Ok((reading, writer))
 }
 
-/// Of two virtual CPUs: whether one is parked, which is never the one that polls the caller.
-fn has_other_parked() -> bool {
-    page().cpus[..2].iter().any(|cpu| cpu.phase.load(Relaxed) == CpuPhase::Parked as u32)
+/// Whether one of the first `count` virtual CPUs is parked, which is never the one that polls the
+/// caller.
+fn any_parked(count: usize) -> bool {
+    page().cpus[..count].iter().any(|cpu| cpu.phase.load(Relaxed) == CpuPhase::Parked as u32)
 }
 
 /// Whether the ring has results that no worker has taken.
@@ -359,7 +356,7 @@ async fn one_that_leaves_needs_another() -> Outcome {
     let alarm = task::spawn_join(sleep(PATIENCE / 3), Priority::DEFAULT);
     yield_now().await;
     let begin = Instant::now();
-    while !has_other_parked() {
+    while !any_parked(2) {
         check!(begin.elapsed() < PATIENCE, "the other virtual CPU does not park");
     }
     raw::call(WRITE, [writer.raw() as usize, c"1".as_ptr().addr(), 1])?;
@@ -391,8 +388,8 @@ async fn one_that_leaves_sleeps() -> Outcome {
         async move {
             says.store(1, Relaxed);
             let begin = Instant::now();
-            while !has_other_parked() && begin.elapsed() < PATIENCE / 3 {}
-            sees.store(usize::from(has_other_parked()), Relaxed);
+            while !any_parked(2) && begin.elapsed() < PATIENCE / 3 {}
+            sees.store(usize::from(any_parked(2)), Relaxed);
             for cpu in 0..2 {
                 let _ = raw::call(COPS_UNPARK, [cpu]);
             }

@@ -207,47 +207,31 @@ impl Serving {
         self.answer(&request, &rest)
     }
 
-    /// Answers requests until this child has ended. Returns its status.
-    async fn until_forked_ended(&mut self, child: u32) -> Result<i32, Failure> {
-        loop {
-            let next = {
-                // Not given up meanwhile: it may have a request already.
-                let mut next = pin!(self.hand.next());
-                loop {
-                    let look = pin!(cops::time::sleep(Duration::from_millis(5)));
-                    if let Either::Left((next, _)) = select(next.as_mut(), look).await {
-                        break next;
-                    }
-                    // Without waiting: this process serves.
-                    let mut word = 0i32;
-                    let place = (&raw mut word).expose_provenance();
-                    if raw::call(number::WAIT4, [child as usize, place, 1, 0])? != 0 {
-                        return Ok(word);
-                    }
-                }
-            };
-            let (request, rest) = next?;
-            self.answer(&request, &rest)?;
-        }
-    }
-
     fn answer(&mut self, request: &Request, rest: &[u8]) -> Outcome {
         let (reply, data) = self.reply(request, rest);
         check_equal!(self.hand.reply(reply, &data), Ok(Reply::BYTES + data.len()), "a reply");
         Ok(())
     }
 
-    /// Answers requests with what `change` makes of the replies, each after a while, until `child`
-    /// has ended. Returns its exit code.
+    /// As [`Self::until`], until `child` has ended. Returns its exit code.
     async fn until_ended(
         &mut self,
         mut child: Child,
-        mut change: impl FnMut(&Request, &mut Reply, &mut Vec<u8>),
+        change: impl FnMut(&Request, &mut Reply, &mut Vec<u8>),
     ) -> Result<Option<u8>, Failure> {
-        let mut end = pin!(soon("a process", child.wait()));
+        Ok(self.until(soon("a process", child.wait()), change).await???.code())
+    }
+
+    /// Answers requests with what `change` makes of the replies, each after a while, until `end`.
+    async fn until<R>(
+        &mut self,
+        end: impl Future<Output = R>,
+        mut change: impl FnMut(&Request, &mut Reply, &mut Vec<u8>),
+    ) -> Result<R, Failure> {
+        let mut end = pin!(end);
         loop {
             let next = match select(end.as_mut(), pin!(self.hand.next())).await {
-                Either::Left((status, _)) => return Ok(status??.code()),
+                Either::Left((end, _)) => return Ok(end),
                 Either::Right((next, _)) => next,
             };
             let (request, rest) = next?;
@@ -368,6 +352,17 @@ extern "C" fn answer_pipe(_index: usize) -> ! {
     }
 }
 
+/// The status of a child that was forked, once it has ended.
+async fn forked_end(child: u32) -> Result<i32, Failure> {
+    let mut word = 0i32;
+    let place = (&raw mut word).expose_provenance();
+    // Without waiting: this process serves.
+    while raw::call(number::WAIT4, [child as usize, place, 1, 0])? == 0 {
+        cops::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(word)
+}
+
 async fn other_virtual_cpus_run_while_a_program_is_loaded() -> Outcome {
     let mut serving = Serving::new(Hand::mounted().await?).await?;
     let (asked, answered) = (Pipe::new()?, Pipe::new()?);
@@ -399,7 +394,8 @@ async fn other_virtual_cpus_run_while_a_program_is_loaded() -> Outcome {
             check_equal!(answered.wait(), Ok(1), "{how}: what another virtual CPU has written");
         }
         serving.answer(&request, &rest)?;
-        let code = soon("the program", serving.until_forked_ended(child)).await??;
+        let end = soon("the program", forked_end(child));
+        let code = serving.until(end, |_, _, _| ()).await???;
         check_equal!(code, 0, "{how}: how it ended");
     }
     asked.close();
