@@ -125,6 +125,36 @@ pub enum Order {
     End,
 }
 
+/// Why something else than to run may become of the virtual CPUs of a process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reasons {
+    /// The process is ending.
+    pub is_ending: bool,
+    /// The process is stopped.
+    pub is_stopped: bool,
+    /// The virtual CPU that replaces the program: it ends all others.
+    pub replacer: Option<usize>,
+    /// The virtual CPU that copies the memory: all others wait for it.
+    pub copier: Option<usize>,
+}
+
+impl Reasons {
+    /// What is to become of virtual CPU `index`. The replacer does not wait for the copier, which
+    /// it ends: the copier's hold on the others is freed by the one that ends it.
+    #[must_use]
+    pub fn order(&self, index: usize) -> Order {
+        let is_another = |chosen: Option<usize>| chosen.is_some_and(|chosen| chosen != index);
+        let waits = self.replacer.is_none() && is_another(self.copier);
+        if self.is_ending || is_another(self.replacer) {
+            Order::End
+        } else if self.is_stopped || waits {
+            Order::Stop
+        } else {
+            Order::Run
+        }
+    }
+}
+
 /// The state after `event`; `None` if the event is refused and the state stays.
 #[must_use]
 pub const fn next(state: CpuState, event: Event, order: Order) -> Option<CpuState> {
@@ -232,6 +262,32 @@ mod tests {
         Event::Exit,
     ];
     const ORDERS: [Order; 3] = [Order::Run, Order::Stop, Order::End];
+
+    #[test]
+    fn without_a_reason_all_run() {
+        assert_eq!(Reasons::default().order(3), Order::Run);
+    }
+
+    #[test]
+    fn the_copier_runs_and_the_others_wait() {
+        let copying = Reasons { copier: Some(1), ..Reasons::default() };
+        assert_eq!(
+            [0, 1, 2].map(|index| copying.order(index)),
+            [Order::Stop, Order::Run, Order::Stop]
+        );
+        let stopped = Reasons { is_stopped: true, ..copying };
+        assert_eq!([0, 1].map(|index| stopped.order(index)), [Order::Stop; 2]);
+    }
+
+    #[test]
+    fn the_replacer_ends_the_copier_and_does_not_wait_for_it() {
+        let both = Reasons { replacer: Some(0), copier: Some(1), ..Reasons::default() };
+        assert_eq!([0, 1, 2].map(|index| both.order(index)), [Order::Run, Order::End, Order::End]);
+        let stopped = Reasons { is_stopped: true, ..both };
+        assert_eq!([0, 1].map(|index| stopped.order(index)), [Order::Stop, Order::End]);
+        let ending = Reasons { is_ending: true, ..stopped };
+        assert_eq!([0, 1].map(|index| ending.order(index)), [Order::End; 2]);
+    }
 
     /// Said once more, so that a change of [`CpuState::is_active`] is noticed.
     fn is_active(state: CpuState) -> bool {

@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 
 use cops_abi::page::{MAX_CPUS, ProcessPage};
 use cops_abi::{Errno, Priority};
-use cops_algorithms::cpu_state::{Census, Order};
+use cops_algorithms::cpu_state::{Census, Order, Reasons};
 use cops_algorithms::levels::LevelCounts;
 use cops_algorithms::slots::{NoSlot, Slots};
 use cops_algorithms::stops::Stops;
@@ -341,17 +341,13 @@ impl Cpus {
         if !self.has_orders {
             return Order::Run;
         }
-        let is_another = |chosen: Option<usize>| chosen.is_some_and(|chosen| chosen != index);
-        if self.ending.is_some() || is_another(self.replacer) {
-            Order::End
-        } else if self.stopped.is_stopped()
-            // The one that replaces the program ends the copier, and is not held for it.
-            || self.replacer.is_none() && is_another(self.copier)
-        {
-            Order::Stop
-        } else {
-            Order::Run
-        }
+        let reasons = Reasons {
+            is_ending: self.ending.is_some(),
+            is_stopped: self.stopped.is_stopped(),
+            replacer: self.replacer,
+            copier: self.copier,
+        };
+        reasons.order(index)
     }
 
     /// Called after each change of what [`Self::order`] depends on.
