@@ -1,5 +1,5 @@
-//! The kernel's counters. They are shared by all harts: no hot path has more than two, so a cache
-//! line per hart is not worthwhile.
+//! The kernel's counters. They are shared by all harts. A request of the matrix service changes
+//! some fourteen times one of them; with a cache line for each hart four harts answered no more.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
