@@ -65,17 +65,10 @@ impl Workspace {
         Ok(Scratch { folder })
     }
 
-    /// The commit of the checkout, with `-dirty` if it has changes outside [`RESULTS`]: a
-    /// measurement writes its data there, and the next one still measures the same code.
-    /// `unknown` if it is not a checkout.
+    /// The commit of the checkout, with `-dirty` if it has changes that a measurement and its
+    /// figures do not make. `unknown` if it is not a checkout.
     pub fn commit(&self) -> String {
-        let described = git(&self.root, &["rev-parse", "--short=12", "HEAD"]).and_then(|commit| {
-            let outside_results = format!(":(exclude){RESULTS}");
-            let changes =
-                git(&self.root, &["status", "--porcelain", "-uno", "--", ".", &outside_results])?;
-            Ok(if changes.is_empty() { commit } else { format!("{commit}-dirty") })
-        });
-        match described {
+        match described_commit(&self.root) {
             Ok(described) => described,
             // A minimal system has no git; the commit can still be read from the files.
             Err(_) => match commit_in(&self.root.join(".git")) {
@@ -84,6 +77,17 @@ impl Workspace {
             },
         }
     }
+}
+
+/// The commit in `folder`, with `-dirty` if there are changes outside [`RESULTS`] and documents: a
+/// measurement writes its data to the one and its figures into the others, and the next one still
+/// measures the same code.
+fn described_commit(folder: &Path) -> Outcome<String> {
+    let commit = git(folder, &["rev-parse", "--short=12", "HEAD"])?;
+    let outside_results = format!(":(exclude){RESULTS}");
+    let outside = [".", &outside_results, ":(exclude)*.md"];
+    let changes = git(folder, &[&["status", "--porcelain", "-uno", "--"], &outside[..]].concat())?;
+    Ok(if changes.is_empty() { commit } else { format!("{commit}-dirty") })
 }
 
 /// The output of git for the repository in `folder`.
@@ -164,6 +168,28 @@ mod tests {
         assert_eq!(commit_in(&folder).as_deref(), Some("0123"));
         write_if_changed(&folder.join("HEAD"), b"4567\n").unwrap();
         assert_eq!(commit_in(&folder).as_deref(), Some("4567"));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn data_and_documents_do_not_make_a_checkout_dirty() {
+        let folder = std::env::temp_dir().join(format!("xtask-dirty-{}", std::process::id()));
+        let write = |path: &str, text: &[u8]| write_if_changed(&folder.join(path), text).unwrap();
+        let harmless = ["README.md", "docs/book/models.md", "docs/results/models.json"];
+        for path in harmless.into_iter().chain(["code.rs"]) {
+            write(path, b"before");
+        }
+        git(&folder, &["init", "-q"]).unwrap();
+        git(&folder, &["add", "."]).unwrap();
+        let author = ["-c", "user.name=a", "-c", "user.email=a@b"];
+        git(&folder, &[&author[..], &["commit", "-q", "-m", "one"]].concat()).unwrap();
+        for path in harmless {
+            write(path, b"after");
+        }
+        let clean = described_commit(&folder).unwrap();
+        assert_eq!(clean.len(), 12, "{clean}");
+        write("code.rs", b"after");
+        assert_eq!(described_commit(&folder).unwrap(), format!("{clean}-dirty"));
         std::fs::remove_dir_all(folder).unwrap();
     }
 
