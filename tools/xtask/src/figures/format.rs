@@ -4,8 +4,8 @@ use serde_json::Value;
 
 /// Formats a value. The form is empty (text, or a whole number), `N` (that many decimals), `sN`
 /// (that many significant digits), or `us` or `ns` (a time in that unit, converted to the unit that
-/// fits, with three significant digits). With `>W` behind it: as in a table for a terminal, without
-/// commas and at least `W` characters wide.
+/// fits, with three significant digits; 0 is `none`: nothing was measured). With `>W` behind it: as
+/// in a table for a terminal, without commas and at least `W` characters wide.
 pub fn format(value: &Value, form: &str) -> Result<String, String> {
     if let Some((form, width)) = form.split_once('>') {
         let width = width.parse::<usize>().map_err(|_| unknown(width))?;
@@ -40,6 +40,7 @@ fn unknown(form: &str) -> String {
 
 fn time(microseconds: f64) -> String {
     let (number, unit) = match microseconds.abs() {
+        0.0 => return "none".to_owned(),
         x if x < 1.0 => (microseconds * 1e3, "ns"),
         x if x < 1e3 => (microseconds, "µs"),
         x if x < 1e6 => (microseconds / 1e3, "ms"),
@@ -94,6 +95,7 @@ mod tests {
             (json!(0.5), "us", "500 ns"),
             (json!(6.96), "ns", "6.96 ns"),
             (json!(2.5e6), "us", "2.50 s"),
+            (json!(0.0), "us", "none"),
             (json!("kcuc"), "", "kcuc"),
             (json!(false), "", "no"),
             (json!(-1234.5), "1", "-1,234.5"),
