@@ -143,6 +143,8 @@ static void deadlocks_and_times(void) {
     CHECK(lock(&shared->words[1], NULL) == 0);
     pid_t child = fork_child(lock_two);
     until(&shared->words[1], FUTEX_WAITERS);
+    /* The mark is set before the wait. If this process waited first, the child would be told. */
+    until_asleep(child);
     CHECK((shared->words[0] & FUTEX_TID_MASK) == (uint32_t)child);
     FAILS(lock(&shared->words[0], NULL), EDEADLK);
     FAILS(unlock(&shared->words[0]), EPERM);
