@@ -65,6 +65,7 @@ mod link_core;
 mod listener;
 mod loopback;
 mod neighbours;
+mod next_poll;
 mod opening;
 mod path;
 mod readiness;

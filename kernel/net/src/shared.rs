@@ -13,6 +13,7 @@ use crate::configuration::{Configuration, Lease};
 use crate::device::Clock;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
+use crate::next_poll::NextPoll;
 use crate::registry::Registry;
 use crate::statistics::Counters;
 use crate::wakers::WakerSet;
@@ -244,27 +245,11 @@ impl core::fmt::Debug for QueueCharge {
     }
 }
 
-/// Coordinates code that arms timers with the coroutine that calls `poll`.
-///
-/// `promised` is the time at which that coroutine will call `poll` without being woken. Code that
-/// arms an earlier deadline wakes it. No wake is lost: `poll` first promises "never" (so that any
-/// deadline armed meanwhile wakes it), then reads the timers under the interface's lock, then
-/// promises the earliest one. A deadline armed before the read is found by it. Code that arms a
-/// deadline after the read sees, through the interface's lock, "never" or the new promise, and
-/// compares with that. The waker is registered before `poll`; `poll` itself does not announce the
-/// deadlines it arms, because its read finds them.
+/// Wakes the coroutine that calls `poll`, if that would come too late (see `next_poll`).
+#[derive(Default)]
 pub(crate) struct Deadline {
-    promised: AtomicU64,
+    pub(crate) next: NextPoll,
     waker: Mutex<Option<Waker>>,
-}
-
-/// The promise "never".
-const NEVER: u64 = u64::MAX;
-
-impl Default for Deadline {
-    fn default() -> Self {
-        Deadline { promised: AtomicU64::new(NEVER), waker: Mutex::new(None) }
-    }
 }
 
 impl Deadline {
@@ -275,22 +260,9 @@ impl Deadline {
         }
     }
 
-    /// Called at the beginning of `poll`.
-    pub(crate) fn begin(&self) {
-        self.promised.store(NEVER, Ordering::SeqCst);
-    }
-
-    /// Called at the end of `poll`, which will be called again at `deadline`.
-    pub(crate) fn promise(&self, deadline: Option<u64>) {
-        self.promised.store(deadline.unwrap_or(NEVER), Ordering::SeqCst);
-    }
-
-    /// There is work at `deadline`: wakes the polling coroutine if it would be too late.
+    /// There is work at `deadline`.
     pub(crate) fn wake_poller_by(&self, deadline: u64) {
-        // After one wake it will call `poll`; until then, further wakes are unnecessary.
-        if self.promised.load(Ordering::SeqCst) > deadline
-            && self.promised.swap(0, Ordering::SeqCst) > deadline
-        {
+        if self.next.claim_wake(deadline) {
             let waker = self.waker.lock().clone();
             if let Some(waker) = waker {
                 waker.wake();

@@ -119,7 +119,7 @@ impl Stack {
     /// The polling coroutine registers its waker, calls `poll`, and sleeps until the deadline or
     /// the wake.
     pub fn poll(&self) -> Option<u64> {
-        self.shared.deadline.begin();
+        self.shared.deadline.next.begin();
         let mut earliest = self.reset_some().then_some(0);
         let mut steps = STEPS_PER_POLL;
         let mut links = [Some(&self.loopback), self.ethernet.as_ref()];
@@ -133,7 +133,7 @@ impl Stack {
             let deadline = if due || more { Some(0) } else { deadline };
             earliest = earlier(earliest, deadline);
         }
-        self.shared.deadline.promise(earliest);
+        self.shared.deadline.next.promise(earliest);
         earliest
     }
 

@@ -16,8 +16,10 @@ pub fn loom(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let executor = cargo(context, "cops-executor", "loom", &targets, &[context.filter()]);
     let mut cases = judge(context, "loom", executor, &[])?;
     let targets = ["--test", "loom"];
-    let kernel = cargo(context, "cops-algorithms", "cops_loom", &targets, &[context.filter()]);
-    cases.extend(judge(context, "loom", kernel, &[])?);
+    for package in ["cops-algorithms", "cops-net"] {
+        let kernel = cargo(context, package, "cops_loom", &targets, &[context.filter()]);
+        cases.extend(judge(context, "loom", kernel, &[])?);
+    }
     Ok(cases)
 }
 
