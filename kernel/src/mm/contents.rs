@@ -54,11 +54,6 @@ pub(super) enum Resolved<R> {
 /// The maximum memory for a region's record.
 const REGION_BYTES: usize = 64;
 
-/// Constant pages of an object are put into a table together within so many bytes, a power of two:
-/// a program that executes one is about to execute others, and each fault costs as much as ten
-/// entries.
-const CONSTANT_TOGETHER_BYTES: usize = 64 * 1024;
-
 fn memory(bytes: usize) -> Amounts {
     Amounts::of(Kind::Memory, bytes as u64)
 }
@@ -424,39 +419,9 @@ impl Contents {
         let put = self.table.find_or_make(address).map(|mut slot| slot.put(frame, region.rights));
         if put.is_ok() {
             self.count_page(address);
-            if is_constant {
-                let constant = |behind| object.constant_page(page.saturating_add(behind));
-                self.put_constants_behind(address, region, constant);
-            }
         }
         self.adjust_charge();
         Ok(put?)
-    }
-
-    /// Puts the constant pages of the region's object behind the page around `address`, within the
-    /// same 64 KiB, into the table as far as they are missing. `constant` gets how many pages
-    /// behind.
-    fn put_constants_behind(
-        &mut self,
-        address: usize,
-        region: Region,
-        constant: impl Fn(u64) -> Option<Frame>,
-    ) {
-        let page = layout::page_down(address);
-        let together_end = (address | (CONSTANT_TOGETHER_BYTES - 1)) + 1;
-        let end = self.regions.end_around(address).min(together_end);
-        for (behind, next) in (page..end).step_by(layout::PAGE_BYTES).enumerate().skip(1) {
-            // Others are to be charged first.
-            if !is_promised(next) {
-                return;
-            }
-            let Ok(mut slot) = self.table.find_or_make(next) else { return };
-            if slot.get() == Entry::EMPTY {
-                let Some(frame) = constant(behind as u64) else { return };
-                slot.put(frame, region.rights);
-                self.count_page(next);
-            }
-        }
     }
 
     /// The page around `address` is present now, and no longer only promised.

@@ -99,11 +99,6 @@ impl Regions {
         self.map.at(address).map(|span| span.value)
     }
 
-    /// The end of the region around `address`; `address` if there is none.
-    pub(super) fn end_around(&self, address: usize) -> usize {
-        self.map.at(address).map_or(address, |span| span.end)
-    }
-
     /// The region with this index, in the order of addresses.
     pub(super) fn nth(&self, index: usize) -> Option<Span<Region>> {
         self.map.nth(index)
