@@ -9,11 +9,40 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 
 /// Number of bytes before those that are received: the turn, and four that are reserved.
 pub const HEADER_BYTES: usize = 8;
-/// Flag of a result: the call has ended, and this is its last result. The other bits are the number
-/// of bytes.
+/// Flag of a result: the call has ended, and this is its last result.
 pub const ENDED: usize = 1 << 30;
 /// Maximum number of bytes of a block, with its header.
 pub const BLOCK_BYTES_MAX: usize = 16 * 1024;
+
+/// The lower bits of a result: the number of bytes in the block.
+const COUNT_BITS: u32 = BLOCK_BYTES_MAX.ilog2() + 1;
+const COUNT_MAX: usize = (1 << COUNT_BITS) - 1;
+/// The bits between these and the flag: how many bytes have no room in the block.
+const LEFT_MAX: usize = (ENDED >> COUNT_BITS) - 1;
+
+/// The result of a call that stands: `count` bytes are in the block, and `left` more have arrived.
+/// A number that has no room here becomes the largest one: nothing reads that many at once.
+#[must_use]
+#[inline]
+pub fn result(count: usize, left: usize) -> usize {
+    debug_assert!(0 < count && count <= COUNT_MAX);
+    count | left.min(LEFT_MAX) << COUNT_BITS
+}
+
+/// The number of bytes in the block.
+#[must_use]
+#[inline]
+pub fn count(result: usize) -> usize {
+    result & COUNT_MAX
+}
+
+/// The number of bytes that are the program's to read otherwise, before the block is filled again;
+/// or else it calls `resume_read` when it has emptied the block. Not of a result with [`ENDED`].
+#[must_use]
+#[inline]
+pub fn left(result: usize) -> usize {
+    result >> COUNT_BITS
+}
 
 /// The kernel may fill the block.
 const EMPTY: u32 = 0;
@@ -62,8 +91,9 @@ mod tests {
         to_come: u32,
         /// Those that the connection has.
         waiting: u32,
-        /// Results in the ring.
+        /// Results in the ring, and how many messages had no room in the last one.
         results: u32,
+        left: u32,
         /// Those that the program has taken.
         taken: u32,
         kernel: Kernel,
@@ -76,9 +106,9 @@ mod tests {
     enum Kernel {
         Asleep,
         Looks,
-        /// Has taken a message, and with it looked whether there are more, and registered if not.
+        /// Has taken a message, and with it counted those that are left, and registered.
         Fills {
-            is_left: bool,
+            left: u32,
         },
         Registers,
         Wants,
@@ -87,7 +117,13 @@ mod tests {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     enum Program {
         Waits,
-        Empties,
+        /// Has taken a result, and reads what is left otherwise or leaves it.
+        Reads {
+            left: u32,
+        },
+        Empties {
+            left: u32,
+        },
         Resumes,
     }
 
@@ -115,18 +151,18 @@ mod tests {
                 Kernel::Looks => {
                     if self.waiting > 0 && self.with_turn(is_empty) {
                         self.waiting -= 1;
-                        let is_left = self.waiting > 0;
-                        self.is_registered |= !is_left;
-                        Kernel::Fills { is_left }
+                        self.is_registered = true;
+                        Kernel::Fills { left: self.waiting }
                     } else {
                         Kernel::Registers
                     }
                 }
-                Kernel::Fills { is_left } => {
+                Kernel::Fills { left } => {
                     self.with_turn(fill);
                     self.results += 1;
+                    self.left = left;
                     assert_eq!(self.results, 1, "two results under way");
-                    if is_left { Kernel::Registers } else { Kernel::Asleep }
+                    Kernel::Asleep
                 }
                 Kernel::Registers => {
                     self.is_registered = true;
@@ -140,26 +176,41 @@ mod tests {
             Some(self)
         }
 
-        fn program(mut self) -> Option<Self> {
-            self.program = match self.program {
+        /// A read of the same connection that is not the standing one.
+        fn read(mut self, messages: u32) -> Self {
+            self.waiting -= messages;
+            self.taken += messages;
+            self
+        }
+
+        /// What the program may do next.
+        fn program(mut self) -> std::vec::Vec<Self> {
+            let then = |world: Self, program| Self { program, ..world };
+            match self.program {
                 Program::Waits => {
-                    self.results = self.results.checked_sub(1)?;
+                    let Some(results) = self.results.checked_sub(1) else {
+                        return std::vec![];
+                    };
+                    self.results = results;
                     self.taken += 1;
-                    Program::Empties
+                    std::vec![then(self, Program::Reads { left: self.left })]
                 }
-                Program::Empties => {
-                    if self.with_turn(empty) {
-                        Program::Resumes
-                    } else {
-                        Program::Waits
-                    }
+                Program::Reads { left } => std::vec![
+                    then(self, Program::Empties { left }),
+                    then(self.read(left), Program::Empties { left: 0 }),
+                    // A read that takes all that there is by now.
+                    then(self.read(self.waiting), Program::Empties { left: 0 }),
+                ],
+                Program::Empties { left } => {
+                    let is_wanted = self.with_turn(empty);
+                    let resumes = is_wanted || left != 0;
+                    std::vec![then(self, if resumes { Program::Resumes } else { Program::Waits })]
                 }
                 Program::Resumes => {
                     self.is_woken = true;
-                    Program::Waits
+                    std::vec![then(self, Program::Waits)]
                 }
-            };
-            Some(self)
+            }
         }
     }
 
@@ -167,11 +218,13 @@ mod tests {
         if !seen.insert(world) {
             return;
         }
-        let steps = [world.arrive(), world.kernel(), world.program()];
-        if steps.iter().all(Option::is_none) {
+        let mut steps = world.program();
+        steps.extend(world.arrive());
+        steps.extend(world.kernel());
+        if steps.is_empty() {
             assert_eq!(world.taken, messages, "stuck: {world:?}");
         }
-        for next in steps.into_iter().flatten() {
+        for next in steps {
             explore(next, messages, seen);
         }
     }
@@ -184,6 +237,7 @@ mod tests {
             to_come: MESSAGES,
             waiting: 0,
             results: 0,
+            left: 0,
             taken: 0,
             kernel: Kernel::Registers,
             program: Program::Waits,
@@ -191,6 +245,18 @@ mod tests {
             is_woken: false,
         };
         explore(world, MESSAGES, &mut HashSet::new());
+    }
+
+    #[test]
+    fn a_result_says_what_is_in_the_block_and_what_is_left() {
+        for bytes in [1, 512, BLOCK_BYTES_MAX - HEADER_BYTES] {
+            for behind in [0, 1, 1400, LEFT_MAX, usize::MAX] {
+                let result = result(bytes, behind);
+                assert_eq!((count(result), left(result)), (bytes, behind.min(LEFT_MAX)));
+                assert_eq!(count(result | ENDED), bytes);
+                assert_eq!(result & ENDED, 0);
+            }
+        }
     }
 
     #[test]

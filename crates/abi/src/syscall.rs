@@ -228,7 +228,7 @@ numbers! {
     /// and again each time the program has emptied it: see [`crate::standing`]. Asynchronous only.
     COPS_READ_STANDING = 4103;
     /// `resume_read(call handle) -> 0`, or `1` if the call has ended: the block of this standing
-    /// read has been emptied, and there is more.
+    /// read has been emptied, and there is more that no other read has taken.
     COPS_RESUME_READ = 4104;
     /// `set_ceiling(pid or 0, level)`: limits the process to `level`: from now on, no level that it
     /// publishes or passes counts as more urgent. 0 is the caller; its ceiling can only become less

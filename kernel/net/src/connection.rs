@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::fast_path::FastPath;
 use crate::link_core::LinkCore;
 use crate::opening::Claim;
-use crate::readiness::Readiness;
+use crate::readiness::{Behind, Readiness};
 use crate::stack::Stack;
 use crate::stream::{Owner, Stream};
 
@@ -272,9 +272,8 @@ impl Connection {
         self.receive_with(None, take)
     }
 
-    /// Like [`try_receive_with`](Self::try_receive_with). If there is nothing to be received
-    /// afterwards, registers `waker`, as [`Self::register_receive_waker`] does. Returns whether
-    /// there is.
+    /// Like [`try_receive_with`](Self::try_receive_with). Registers `waker`, which is woken when
+    /// anything arrives afterwards. Also returns what can be received then.
     ///
     /// # Errors
     /// As [`Self::try_receive`].
@@ -282,8 +281,8 @@ impl Connection {
         &self,
         waker: &Waker,
         take: impl FnOnce(&[u8]) -> (usize, R),
-    ) -> Result<(R, bool), Error> {
-        self.receive_then(Some(waker), take, |state| register_receiver(state, waker))
+    ) -> Result<(R, Behind), Error> {
+        self.receive_then(Some(waker), take, |state| register_behind(state, waker))
     }
 
     /// Like [`try_receive`](Self::try_receive), but waits where that would block.
@@ -561,6 +560,17 @@ fn register_receiver(state: &mut EndpointState, waker: &Waker) -> bool {
     let Some((socket, stream)) = state.stream() else { return true };
     stream.receivers.register(waker);
     !matches!(stream.check_receivable(socket, None), Err(Error::WouldBlock))
+}
+
+/// Registers `waker` to be woken when more arrives than there is, and returns that.
+fn register_behind(state: &mut EndpointState, waker: &Waker) -> Behind {
+    if let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state {
+        stream.receivers.register(waker);
+        return Behind { bytes: fast.unread(), wakes: true };
+    }
+    let Some((socket, stream)) = state.stream() else { return Behind::default() };
+    stream.receivers.register(waker);
+    Behind { bytes: socket.recv_queue(), wakes: stream.may_receive_later(socket) }
 }
 
 /// Reads bytes of a connection on the fast path. Returns their number, the result of `take`, and

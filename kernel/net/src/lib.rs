@@ -93,7 +93,7 @@ pub use device::{Clock, DeviceFull, FrameDevice};
 pub use error::Error;
 pub use listener::Listener;
 pub use opening::TcpBinding;
-pub use readiness::Readiness;
+pub use readiness::{Behind, Readiness};
 pub use registry::PortSearch;
 pub use stack::{ReceiveBatch, Stack};
 pub use statistics::Statistics;

@@ -1,4 +1,4 @@
-//! The readiness of a socket, for `poll` and `select`.
+//! What a socket is ready for: for `poll` and `select`, and for reads that go on.
 
 /// The operations that would not wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -13,4 +13,14 @@ pub struct Readiness {
     pub closed: bool,
     /// The connection ended in an error.
     pub failed: bool,
+}
+
+/// What is behind received bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Behind {
+    /// How many more can be received at once.
+    pub bytes: usize,
+    /// The waker is woken when more arrives than these. If not, the stream or the connection has
+    /// ended, and the next reads say how.
+    pub wakes: bool,
 }

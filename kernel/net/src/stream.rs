@@ -366,6 +366,12 @@ impl Stream {
         }
     }
 
+    /// Whether anything may arrive later: neither the stream nor the connection has ended.
+    pub(crate) fn may_receive_later(&self, socket: &Socket<'_>) -> bool {
+        let has_ended = self.received_fin || self.read_shut || self.failure.is_some();
+        !has_ended && !matches!(socket.state(), State::Closed | State::Listen)
+    }
+
     /// When the peer will have been silent for too long; `None` while it owes nothing.
     pub(crate) fn silence_deadline(
         &mut self,

@@ -215,8 +215,8 @@ impl Call {
         cell: CellIndex,
         announce: impl FnOnce(&Arc<Process>, Priority),
     ) -> (Option<CallResult>, bool) {
-        let (moved, is_left) = read.attempt();
-        let waits = !is_left && cell.wait_node().stays();
+        let (moved, wakes) = read.attempt();
+        let waits = wakes && cell.wait_node().stays();
         let result = moved.and_then(|moved| self.deliver_and_stand(moved, announce));
         (result, waits)
     }

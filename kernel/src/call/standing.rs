@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::standing::{BLOCK_BYTES_MAX, ENDED, HEADER_BYTES};
-use cops_abi::standing::{fill, is_empty, want};
+use cops_abi::standing::{fill, is_empty, result, want};
 
 use crate::fs::{File, Object};
 use crate::mm::PinnedBuffer;
@@ -58,25 +58,25 @@ impl StandingRead {
         self.block.first_word().expect("checked when the call was made")
     }
 
-    /// Moves what has arrived into the block, if that is empty. Returns the result, and whether
-    /// there may be more; if not, the connection will wake its queue. `None`: the block is not
-    /// empty, or nothing has arrived. The result is one with which the call ends; without [`ENDED`]
-    /// it is one after which the call stands.
+    /// Moves what has arrived into the block, if that is empty. Returns the result, and whether the
+    /// connection will wake its queue for what arrives later. `None`: the block is not empty, or
+    /// nothing has arrived. The result is one with which the call ends; without [`ENDED`] it is one
+    /// after which the call stands.
     pub fn attempt(&self) -> (Option<CallResult>, bool) {
         let Object::Socket(socket) = &self.file.object else {
             return (Some(Err(Errno::EOPNOTSUPP)), false);
         };
         let turn = self.turn();
         if !is_empty(turn) {
-            return (None, true);
+            return (None, false);
         }
-        let (result, is_left) = socket.attempt_read_and_listen(&self.block, HEADER_BYTES);
-        if result.is_some() {
+        let (moved, behind) = socket.attempt_read_and_listen(&self.block, HEADER_BYTES);
+        if moved.is_some() {
             fill(turn);
             self.has_waited.store(false, Relaxed);
         }
-        let mark = |count| if count == 0 { 0 } else { count | ENDED };
-        (result.map(|result| result.map(mark)), is_left)
+        let mark = |count| if count == 0 { 0 } else { result(count, behind.bytes) | ENDED };
+        (moved.map(|moved| moved.map(mark)), behind.wakes)
     }
 
     /// There may be more for the block. Whether the program asks for it; if not, the block is empty

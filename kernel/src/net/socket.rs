@@ -9,7 +9,7 @@ use cops_abi::errno::CallResult;
 use cops_abi::poll::bits_if;
 use cops_abi::poll::event::{ERROR, HANG_UP, READ_HANG_UP, READABLE, WRITABLE};
 use cops_fallible::OutOfMemory;
-use cops_net::{Connection, Error, Listener, PortSearch, Shutdown, TcpBinding};
+use cops_net::{Behind, Connection, Error, Listener, PortSearch, Shutdown, TcpBinding};
 use spin::RwLock;
 
 use super::queues::Queues;
@@ -204,34 +204,34 @@ impl Socket {
     }
 
     /// As [`Self::attempt_read`], into what is behind the first `header` bytes of `buffer`, which
-    /// has more. Also returns whether there is more to read; if not, the stack will wake the queue
-    /// of readers ([`Self::listen_for`]).
+    /// has more. Also returns what is behind that; the stack will wake the queue of readers
+    /// ([`Self::listen_for`]) if it says so.
     pub fn attempt_read_and_listen(
         &self,
         buffer: &PinnedBuffer,
         header: usize,
-    ) -> (Option<CallResult>, bool) {
+    ) -> (Option<CallResult>, Behind) {
         let room = buffer.len() - header;
         let waker = self.queues.waker(Waiting::ToRead);
-        let is_left = Cell::new(true);
-        let result =
-            self.attempt_parts(room, |connection, done| {
-                if done > 0 && !is_left.get() {
-                    // The first part has found no more, and has registered the waker.
-                    return Ok(0);
-                }
-                let received = connection.receive_and_register(&waker, |bytes| {
-                    let count = bytes.len().min(room - done);
-                    buffer.write_at(header + done, &bytes[..count]);
-                    (count, count)
-                });
-                is_left.set(received.as_ref().map_or_else(
-                    |error| !matches!(error, Error::WouldBlock),
-                    |&(_, is_left)| is_left,
-                ));
-                received.map(|(count, _)| count)
+        let nothing = Behind { bytes: 0, wakes: false };
+        let behind = Cell::new(Behind { bytes: usize::MAX, ..nothing });
+        let result = self.attempt_parts(room, |connection, done| {
+            if done > 0 && behind.get().bytes == 0 {
+                // The first part has found no more, and has registered the waker.
+                return Ok(0);
+            }
+            let received = connection.receive_and_register(&waker, |bytes| {
+                let count = bytes.len().min(room - done);
+                buffer.write_at(header + done, &bytes[..count]);
+                (count, count)
             });
-        (result, is_left.get())
+            behind.set(match &received {
+                Ok((_, behind)) => *behind,
+                Err(error) => Behind { wakes: matches!(error, Error::WouldBlock), ..nothing },
+            });
+            received.map(|(count, _)| count)
+        });
+        (result, behind.get())
     }
 
     /// Moves bytes from `buffer` into the send buffer as far as it has room; `None` if it has none.

@@ -3,7 +3,9 @@
 //! May touch: sockets of this process.
 
 use alloc::sync::Arc;
-use core::future::poll_fn;
+use core::future::{Future, poll_fn};
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
 
 use cops_abi::errno::CallResult;
 use cops_abi::socket::{self, ADDRESS_BYTES_MAX};
@@ -217,11 +219,38 @@ impl Incoming {
     ///
     /// # Errors
     /// As [`fill`].
-    pub fn fill<B: Buffer>(&mut self, mut buffer: B, start: usize) -> Whole<ReadOwned<'_, B>> {
+    pub fn fill<B: Buffer>(&mut self, mut buffer: B, start: usize) -> Fill<'_, B> {
         // Otherwise both reads would wait for the same bytes.
         self.standing.rest();
-        let taken = with_bytes(&mut buffer, start, |bytes| self.standing.take(bytes));
-        fill(&*self.fd, buffer, start + taken)
+        let (taken, bytes) = with_bytes(&mut buffer, start, |bytes| {
+            let taken = self.standing.take(bytes);
+            (taken, bytes.len() - taken)
+        });
+        let rest = fill(&*self.fd, buffer, start + taken);
+        Fill { standing: &mut self.standing, rest, bytes }
+    }
+}
+
+/// The future of [`Incoming::fill`].
+#[must_use = "a call does nothing unless awaited"]
+#[derive(Debug)]
+pub struct Fill<'a, B: Buffer> {
+    standing: &'a mut StandingRead,
+    rest: Whole<ReadOwned<'a, B>>,
+    /// How many bytes `rest` reads.
+    bytes: usize,
+}
+
+impl<B: Buffer> Future for Fill<'_, B> {
+    type Output = (Result<()>, B);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let output = ready!(Pin::new(&mut self.rest).poll(context));
+        if output.0.is_ok() {
+            let bytes = self.bytes;
+            self.standing.pass(bytes);
+        }
+        Poll::Ready(output)
     }
 }
 

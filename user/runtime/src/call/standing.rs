@@ -14,7 +14,7 @@ use core::task::{Context, Poll};
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::standing::{BLOCK_BYTES_MAX, ENDED, HEADER_BYTES, empty, is_empty};
+use cops_abi::standing::{BLOCK_BYTES_MAX, ENDED, HEADER_BYTES, count, empty, is_empty, left};
 use cops_abi::syscall::{COPS_READ_STANDING, READ};
 
 use super::{Call, Mode, Operation, Request, Scratch, State, arrived, end, leftover};
@@ -100,7 +100,7 @@ unsafe impl Operation for ReadBlock {
     }
 
     fn finish(&mut self, result: CallResult, _scratch: &Scratch) -> CallResult {
-        result.map(|count| count & !ENDED)
+        result.map(count)
     }
 }
 
@@ -111,6 +111,9 @@ pub struct StandingRead {
     received: Range<usize>,
     /// The call is in flight, and its last result has been taken from the slot: the block is ours.
     is_delivered: bool,
+    /// How many bytes had no room in the block then, and have not been read otherwise. The kernel
+    /// waits for more than these.
+    left: u32,
 }
 
 impl fmt::Debug for StandingRead {
@@ -127,7 +130,7 @@ impl StandingRead {
     /// `ENOMEM`.
     pub fn new(fd: i32, capacity: usize) -> Result<Self, Errno> {
         let operation = ReadBlock { fd, block: Block::new(capacity)? };
-        Ok(Self { call: Call::new(operation), received: 0..0, is_delivered: false })
+        Ok(Self { call: Call::new(operation), received: 0..0, is_delivered: false, left: 0 })
     }
 
     /// Moves received bytes into `buffer`; 0 at the end of the stream.
@@ -161,6 +164,11 @@ impl StandingRead {
         count
     }
 
+    /// The next `bytes` of what has no room in the block were read otherwise.
+    pub fn pass(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+
     /// Number of bytes of the next arrival, which are in the block then; 0 at the end. There must
     /// be none left.
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<CallResult> {
@@ -179,16 +187,17 @@ impl StandingRead {
             if core::mem::take(&mut self.is_delivered) {
                 // In this order: a result may arrive as soon as the block is empty.
                 lease.rearm(waker);
-                if empty(self.call.operation.block.turn()) {
+                if empty(self.call.operation.block.turn()) || self.left != 0 {
                     system::resume_read(*handle);
                 }
                 return Poll::Pending;
             }
             match lease.poll(waker) {
                 None => return Poll::Pending,
-                Some(Ok(count)) if count != 0 && count & ENDED == 0 => {
+                Some(Ok(result)) if result != 0 && result & ENDED == 0 => {
                     self.is_delivered = true;
-                    return Poll::Ready(Ok(count));
+                    self.left = left(result) as u32;
+                    return Poll::Ready(Ok(count(result)));
                 }
                 // The last result: the call ends, as any other does.
                 Some(_) => {}
@@ -218,7 +227,7 @@ impl StandingRead {
         // has delivered if the block is not empty.
         let is_without = is_gone && is_empty(self.call.operation.block.turn());
         let has_result = !was_delivered && !is_without;
-        let result = has_result.then(|| arrived(&lease).map(|count| count & !ENDED));
+        let result = has_result.then(|| arrived(&lease).map(count));
         if has_result && !is_gone {
             // A result was there already; the call may still stand.
             let _ = system::cancel(handle);

@@ -15,7 +15,7 @@ use cops::sync::Event;
 use cops::task::{self, Priority, yield_now};
 use cops::time::{Duration, Instant, sleep, timeout};
 use cops::{read, write};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 use crate::harness::{Failure, Outcome, PATIENCE, errno, soon, until};
 use crate::network::pair;
@@ -28,6 +28,7 @@ tests! { standing:
     pieces_of_any_size,
     many_connections_on_four_cpus,
     the_rest_of_a_message,
+    what_is_left_is_read_otherwise,
     reads_are_cancel_safe,
     cancelling_races_with_arrivals,
     what_is_dropped_is_read_by_others,
@@ -247,6 +248,49 @@ async fn the_rest_of_a_message() -> Outcome {
     let (result, buffer) = soon("all of it", reader.fill(vec![0_u8; 9], 0)).await?;
     result?;
     check_equal!(&buffer[..], b"all of it", "the bytes");
+    Ok(())
+}
+
+/// What had no room in the block is read by another read, and the standing one waits on without a
+/// call of its own: for what comes next, and for the end.
+async fn what_is_left_is_read_otherwise() -> Outcome {
+    const LENGTH: usize = 3000;
+    const MESSAGES: usize = 100;
+    let (mut reader, _writer, mut client) = incoming(16).await?;
+    let mut calls = 0;
+    for message in 0..MESSAGES {
+        let is_last = message == MESSAGES - 1;
+        let sent = bytes(message..message + LENGTH);
+        let sending = async {
+            // The reader waits by then, in a call that stands.
+            sleep(Duration::from_millis(1)).await;
+            client.write_all(&sent).await?;
+            // What it has not read when it asks for more is not for this test.
+            Ok::<_, Error>(())
+        };
+        let receiving = async {
+            let mut header = [0; 8];
+            reader.read_exact(&mut header).await?;
+            let before = statistics()?.system_calls;
+            let (result, rest) = reader.fill(vec![0_u8; LENGTH - 8], 0).await;
+            result?;
+            // The next read waits.
+            if !is_last {
+                let early = timeout(Duration::ZERO, reader.read(&mut [0])).await;
+                check!(early.is_err(), "more than was sent");
+            }
+            calls += statistics()?.system_calls - before;
+            check!(header[..] == sent[..8] && rest == sent[8..], "message {message}");
+            Ok::<_, Failure>(())
+        };
+        let (sent, received) = soon("a message", join(sending, receiving)).await?;
+        sent?;
+        received?;
+    }
+    // The read of the rest, that of the counters, and what `timeout` needs.
+    check!(calls < 4 * MESSAGES as u64, "{calls} system calls for {MESSAGES} messages");
+    drop(client);
+    check_equal!(soon("the end", reader.read(&mut [0])).await??, 0, "the end");
     Ok(())
 }
 
