@@ -397,16 +397,11 @@ impl AddressSpace {
     /// [`Remains::free_some`].
     ///
     /// For the only user of a space that is about to drop it without time to free everything at
-    /// once. The drop is short then.
-    pub(crate) fn take_remains(&mut self) -> Remains {
-        self.place = None;
-        self.detach()
-    }
-
-    fn detach(&mut self) -> Remains {
-        let remains = self.contents.get_mut().detach();
+    /// once. The drop is short then. `None` if they were taken before.
+    pub(crate) fn take_remains(&mut self) -> Option<Remains> {
+        let remains = self.place.take()?.keep(self.contents.get_mut().detach());
         self.flush(0..layout::USER_END);
-        remains
+        Some(remains)
     }
 
     /// Flushes `range` on all harts after its entries have changed: immediately on those that have
@@ -424,10 +419,10 @@ impl Drop for AddressSpace {
     /// Frees a little of the memory at once and leaves the rest to the reaper: a program that could
     /// not be started may be large.
     fn drop(&mut self) {
-        let left = self.place.take().map(|place| (self.detach(), place));
+        let remains = self.take_remains();
         self.root.retire();
-        if let Some((remains, place)) = left {
-            remains.free_or_abandon(place);
+        if let Some(remains) = remains {
+            remains.free_or_abandon();
         }
     }
 }

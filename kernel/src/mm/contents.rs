@@ -10,7 +10,7 @@ use super::object::{Mappings, Source, View};
 use super::page_table::PageTable;
 use super::quota::{Amounts, Charge, Family, Kind};
 use super::region::{Backing, Region, Regions};
-use super::remains::Remains;
+use super::remains::Left;
 use super::table::Slot;
 use super::{FaultError, MapError, OutOfMemory, Rights, layout};
 use crate::arch::{self, Access, Entry};
@@ -93,13 +93,13 @@ impl Contents {
     }
 
     /// Removes everything; the caller flushes before it frees the result.
-    pub(super) fn detach(&mut self) -> Remains {
+    pub(super) fn detach(&mut self) -> Left {
         let lower = self.table.detach_lower();
         let regions = core::mem::replace(&mut self.regions, Regions::new());
         let mappings = core::mem::replace(&mut self.mappings, Mappings::new());
         let nothing = Charge::nothing(self.memory.family());
         let memory = core::mem::replace(&mut self.memory, nothing);
-        Remains::new(lower, regions, mappings, memory)
+        Left { lower, regions, mappings, memory }
     }
 
     /// The family that is charged.

@@ -65,7 +65,7 @@ pub use moves::Move;
 pub use object::{MemoryObject, Source, View, next_number as next_object_number};
 pub use pinned::PinnedBuffer;
 pub use place::{Place, Replacement};
-pub(crate) use remains::{Abandoned, AbandonedList, Remains, any_abandoned, take_abandoned};
+pub(crate) use remains::{AbandonedList, Remains, any_abandoned, take_abandoned};
 pub(crate) use root::release_dead;
 pub use shared::SharedFrame;
 pub use user::STRING_PIECE_BYTES;

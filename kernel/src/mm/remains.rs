@@ -15,52 +15,23 @@ use super::object::Mappings;
 use super::quota::{Charge, Family};
 use super::region::Regions;
 
-/// Regions, mappings, tables and pages of a space. Dropping it frees them.
-pub(crate) struct Remains {
-    lower: LowerHalf,
-    regions: Regions,
-    mappings: Mappings,
-    /// Released when everything is freed.
-    memory: Charge,
-}
-
-impl Remains {
-    pub(super) fn new(
-        lower: LowerHalf,
-        regions: Regions,
-        mappings: Mappings,
-        memory: Charge,
-    ) -> Self {
-        Self { lower, regions, mappings, memory }
-    }
-
-    /// The family that it is charged to.
-    pub(crate) fn family(&self) -> Family {
-        self.memory.family()
-    }
-
-    /// Continues to free for about the time that `frames` frames take. Returns whether there is
-    /// anything left.
-    pub(crate) fn free_some(&mut self, frames: usize) -> bool {
-        // With its last mapping an object may end, of which the pages are freed elsewhere.
-        self.regions.forget_some() || self.lower.free_some(frames) || self.mappings.pop().is_some()
-    }
-
-    /// Frees a little and leaves the rest in `place` for [`take_abandoned`].
-    pub(super) fn free_or_abandon(mut self, place: Place) {
-        if self.free_some(FRAMES_AT_ONCE) {
-            let mut abandoned = place.0;
-            abandoned.remains = Some(self);
-            ABANDONED.lock().push(Abandoned(abandoned));
-        }
-    }
-}
-
-/// Frames that a dropped space frees before it leaves the rest to the reaper.
-const FRAMES_AT_ONCE: usize = 4;
-
 /// Memory for what will be left of a space.
 pub(super) struct Place(Box<Node>);
+
+struct Node {
+    /// `None` as long as there is the space.
+    left: Option<Left>,
+    next: Option<Box<Node>>,
+}
+
+/// Regions, mappings, tables and pages of a space.
+pub(super) struct Left {
+    pub(super) lower: LowerHalf,
+    pub(super) regions: Regions,
+    pub(super) mappings: Mappings,
+    /// Released when everything is freed.
+    pub(super) memory: Charge,
+}
 
 impl Place {
     /// Allocates it.
@@ -68,30 +39,44 @@ impl Place {
     /// # Errors
     /// [`OutOfMemory`].
     pub(super) fn try_new() -> Result<Self, OutOfMemory> {
-        Ok(Self(try_box(Node { remains: None, next: None })?))
+        Ok(Self(try_box(Node { left: None, next: None })?))
+    }
+
+    /// Keeps what is left here.
+    pub(super) fn keep(mut self, left: Left) -> Remains {
+        self.0.left = Some(left);
+        Remains(self.0)
     }
 }
 
-struct Node {
-    remains: Option<Remains>,
-    next: Option<Box<Node>>,
-}
-
-/// What is left of a dropped address space and still has to be freed. It can be put into lists
+/// What is left of a space, to be freed. Dropping it frees all of it. It can be put into lists
 /// without allocating memory.
-pub(crate) struct Abandoned(Box<Node>);
+pub(crate) struct Remains(Box<Node>);
 
-impl Abandoned {
+impl Remains {
     /// The family that it is charged to.
     pub(crate) fn family(&self) -> Option<Family> {
-        self.0.remains.as_ref().map(Remains::family)
+        self.0.left.as_ref().map(|left| left.memory.family())
     }
 
-    /// What has to be freed.
-    pub(crate) fn into_remains(mut self) -> Option<Remains> {
-        self.0.remains.take()
+    /// Continues to free for about the time that `frames` frames take. Returns whether there is
+    /// anything left.
+    pub(crate) fn free_some(&mut self, frames: usize) -> bool {
+        let Some(left) = &mut self.0.left else { return false };
+        // With its last mapping an object may end, of which the pages are freed elsewhere.
+        left.regions.forget_some() || left.lower.free_some(frames) || left.mappings.pop().is_some()
+    }
+
+    /// Frees a little and leaves the rest for [`take_abandoned`].
+    pub(super) fn free_or_abandon(mut self) {
+        if self.free_some(FRAMES_AT_ONCE) {
+            ABANDONED.lock().push(self);
+        }
     }
 }
+
+/// Frames that a dropped space frees before it leaves the rest to the reaper.
+const FRAMES_AT_ONCE: usize = 4;
 
 /// A list of abandoned memory, the last one first.
 pub(crate) struct AbandonedList(Option<Box<Node>>);
@@ -103,16 +88,16 @@ impl AbandonedList {
     }
 
     /// Adds one.
-    pub(crate) fn push(&mut self, mut abandoned: Abandoned) {
-        abandoned.0.next = self.0.take();
-        self.0 = Some(abandoned.0);
+    pub(crate) fn push(&mut self, mut remains: Remains) {
+        remains.0.next = self.0.take();
+        self.0 = Some(remains.0);
     }
 
     /// Removes the one that was added last.
-    pub(crate) fn pop(&mut self) -> Option<Abandoned> {
+    pub(crate) fn pop(&mut self) -> Option<Remains> {
         let mut node = self.0.take()?;
         self.0 = node.next.take();
-        Some(Abandoned(node))
+        Some(Remains(node))
     }
 
     /// Whether there is none.
@@ -130,6 +115,6 @@ pub(crate) fn any_abandoned() -> bool {
 }
 
 /// The memory of a dropped address space that still has to be freed, for the reaper.
-pub(crate) fn take_abandoned() -> Option<Abandoned> {
+pub(crate) fn take_abandoned() -> Option<Remains> {
     ABANDONED.lock().pop()
 }

@@ -82,7 +82,10 @@ impl RootTable {
     pub(super) fn detach_lower(&mut self) -> [Entry; LOWER_ENTRIES] {
         let mut entries = [Entry::EMPTY; LOWER_ENTRIES];
         for (place, entry) in entries.iter_mut().zip(self.table().entries) {
-            *place = Entry::from_bits(entry.swap(Entry::EMPTY.bits(), Ordering::Relaxed));
+            *place = Entry::from_bits(entry.load(Ordering::Relaxed));
+            if *place != Entry::EMPTY {
+                entry.store(Entry::EMPTY.bits(), Ordering::Relaxed);
+            }
         }
         entries
     }

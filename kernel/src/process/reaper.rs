@@ -26,7 +26,7 @@ use super::undelivered::calls;
 use super::{FIRST_PROCESS, Process, ProcessId, RUN_QUEUE, WaitStatus, children, groups};
 use crate::arch;
 use crate::fs::terminal;
-use crate::mm::{self, Abandoned, AbandonedList, Remains};
+use crate::mm::{self, AbandonedList, Remains};
 use crate::sched::{Service, set_priority};
 
 /// Ended processes that have not been freed, and memory of programs that could not be started.
@@ -74,7 +74,7 @@ impl Ended {
         self.waiting.take(&key)
     }
 
-    fn insert_memory(&mut self, priority: Priority, memory: Abandoned) {
+    fn insert_memory(&mut self, priority: Priority, memory: Remains) {
         self.memory[usize::from(priority.level())].push(memory);
         self.memory_levels |= priority.bit();
     }
@@ -113,7 +113,7 @@ impl Ended {
 /// What is freed next.
 enum Next {
     Process(ProcessId),
-    Memory(Abandoned),
+    Memory(Remains),
 }
 
 /// Accepts a process with no virtual CPU that runs or will ever run.
@@ -141,7 +141,6 @@ fn wake(ended: MutexGuard<'_, Ended>) {
 }
 
 /// The reaper's next task.
-#[allow(clippy::large_enum_variant, reason = "there is one, in the service's own coroutine")]
 enum Task {
     End(Arc<Process>),
     Free(Remains),
@@ -160,7 +159,7 @@ async fn next_task() -> (Priority, Task) {
         let Some((priority, next)) = ENDED.lock().take_sorted() else { return Poll::Pending };
         let task = match next {
             Next::Process(id) => children::find(id).map(Task::End),
-            Next::Memory(memory) => memory.into_remains().map(Task::Free),
+            Next::Memory(memory) => Some(Task::Free(memory)),
         };
         if task.is_none() {
             context.waker().wake_by_ref();
@@ -181,13 +180,18 @@ fn sort_some() -> bool {
             let priority = priority_of(children::payer(process.family, id).as_deref());
             ENDED.lock().insert(place, Some(Rank(priority)), id);
         } else if let Some(memory) = mm::take_abandoned() {
-            let payer = memory.family().and_then(|family| children::payer(family, 0));
-            ENDED.lock().insert_memory(priority_of(payer.as_deref()), memory);
+            let priority = priority_of(payer_of(&memory).as_deref());
+            ENDED.lock().insert_memory(priority, memory);
         } else {
             return false;
         }
     }
     true
+}
+
+/// The process that is charged for freeing memory of a program that could not be started.
+fn payer_of(memory: &Remains) -> Option<Arc<Process>> {
+    children::payer(memory.family()?, 0)
 }
 
 /// The priority for work that `payer` is charged for.
@@ -236,7 +240,7 @@ pub async fn service(first_ended: fn(WaitStatus)) {
                 portions.end();
             }
             Task::Free(remains) => {
-                let mut portions = Portions::begin(children::payer(remains.family(), 0), priority);
+                let mut portions = Portions::begin(payer_of(&remains), priority);
                 free(remains, &mut portions).await;
                 portions.end();
             }
@@ -379,7 +383,10 @@ async fn release(mut process: Arc<Process>, portions: &mut Portions) {
                 let remains = process.space.take_remains();
                 drop(process);
                 portions.let_others().await;
-                return free(remains, portions).await;
+                if let Some(remains) = remains {
+                    free(remains, portions).await;
+                }
+                return;
             }
             Err(shared) => process = shared,
         }
