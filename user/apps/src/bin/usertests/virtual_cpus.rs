@@ -285,15 +285,16 @@ async fn the_kernel_asks_to_leave() -> Outcome {
     const CPUS: usize = 4;
     task::alloc_cpu(CPUS - 1)?;
     let is_over = Arc::new(AtomicUsize::new(0));
+    let watch = Arc::new(AtomicUsize::new(BEGINS));
     let busy: Vec<_> = (0..8 * CPUS)
         .map(|_| {
-            let over = is_over.clone();
+            let (over, watch) = (is_over.clone(), watch.clone());
             let work = async move {
                 while over.load(Relaxed) == 0 {
                     // Long enough to wake the others, with enough calls to be counted.
                     let begin = Instant::now();
                     while begin.elapsed() < Duration::from_millis(3) {
-                        core::hint::spin_loop();
+                        look_for_one_that_leaves(&watch, CPUS);
                     }
                     for _ in 0..50 {
                         let _ = raw::call(SCHED_YIELD, []);
@@ -305,11 +306,7 @@ async fn the_kernel_asks_to_leave() -> Outcome {
         })
         .collect();
     let tries = async {
-        // All have begun, and then one leaves.
-        while polls()[..CPUS].contains(&0) || any_parked(CPUS) {
-            yield_now().await;
-        }
-        while !any_parked(CPUS) {
+        while watch.load(Relaxed) != HAS_LEFT {
             yield_now().await;
         }
     };
@@ -317,6 +314,22 @@ async fn the_kernel_asks_to_leave() -> Outcome {
     is_over.store(1, Relaxed);
     soon("the others", join_all(busy)).await?;
     tried
+}
+
+/// What was seen of the virtual CPUs: nothing yet, all at work, and then one that is parked.
+const BEGINS: usize = 0;
+const ALL_WORK: usize = 1;
+const HAS_LEFT: usize = 2;
+
+/// Looked for all the time, and not only now and then: on a host that is busy, one may leave soon
+/// after all have begun, and stay away.
+fn look_for_one_that_leaves(watch: &AtomicUsize, count: usize) {
+    let seen = match (watch.load(Relaxed), any_parked(count)) {
+        (BEGINS, false) if !polls()[..count].contains(&0) => ALL_WORK,
+        (ALL_WORK, true) => HAS_LEFT,
+        _ => return,
+    };
+    watch.fetch_max(seen, Relaxed);
 }
 
 /// The argument of `park` of a worker that leaves.
