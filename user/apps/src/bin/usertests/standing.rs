@@ -264,9 +264,7 @@ async fn what_is_left_is_read_otherwise() -> Outcome {
         let sending = async {
             // The reader waits by then, in a call that stands.
             sleep(Duration::from_millis(1)).await;
-            client.write_all(&sent).await?;
-            // What it has not read when it asks for more is not for this test.
-            Ok::<_, Error>(())
+            client.write_all(&sent).await
         };
         let receiving = async {
             let mut header = [0; 8];
@@ -287,8 +285,8 @@ async fn what_is_left_is_read_otherwise() -> Outcome {
         sent?;
         received?;
     }
-    // The read of the rest, that of the counters, and what `timeout` needs.
-    check!(calls < 4 * MESSAGES as u64, "{calls} system calls for {MESSAGES} messages");
+    // The read of the rest and that of the counters; some room for other processes.
+    check!(calls < 5 * MESSAGES as u64 / 2, "{calls} system calls for {MESSAGES} messages");
     drop(client);
     check_equal!(soon("the end", reader.read(&mut [0])).await??, 0, "the end");
     Ok(())
