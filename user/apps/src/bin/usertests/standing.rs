@@ -287,6 +287,18 @@ async fn what_is_left_is_read_otherwise() -> Outcome {
     }
     // The read of the rest and that of the counters; some room for other processes.
     check!(calls < 5 * MESSAGES as u64 / 2, "{calls} system calls for {MESSAGES} messages");
+    // Nothing else reads it, and nothing comes behind it: it goes through the block, part by part.
+    let sent = bytes(0..LENGTH);
+    let sending = async {
+        sleep(Duration::from_millis(1)).await;
+        client.write_all(&sent).await
+    };
+    let mut all = vec![0; LENGTH];
+    let parts = join(sending, reader.read_exact(&mut all));
+    let (is_sent, is_read) = soon("a message in parts", parts).await?;
+    is_sent?;
+    is_read?;
+    check!(all == sent, "the message in parts is not as sent");
     drop(client);
     check_equal!(soon("the end", reader.read(&mut [0])).await??, 0, "the end");
     Ok(())
