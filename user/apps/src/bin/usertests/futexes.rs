@@ -194,10 +194,10 @@ async fn threads_start_wait_and_end() -> Outcome {
         wake(&GATE, i32::MAX as usize)?;
         running.iter().for_each(join);
         check_equal!(SUM.load(SeqCst), COUNT * (COUNT - 1) / 2, "sum");
-    }
-    // A thread is charged until its hart has left it, which is after it has cleared its word.
-    while cops::process::quota(0, cops::process::Resource::Cpus)?.used > before {
-        raw::call(number::SCHED_YIELD, [])?;
+        // A thread is charged until its hart has left it, which is after it has cleared its word.
+        while cops::process::quota(0, cops::process::Resource::Cpus)?.used > before {
+            raw::call(number::SCHED_YIELD, [])?;
+        }
     }
     Ok(())
 }
