@@ -273,7 +273,7 @@ impl Connection {
     }
 
     /// Like [`try_receive_with`](Self::try_receive_with). Registers `waker`, which is woken when
-    /// anything arrives afterwards. Also returns what can be received then.
+    /// anything arrives afterwards. Also returns what is left.
     ///
     /// # Errors
     /// As [`Self::try_receive`].
@@ -282,7 +282,7 @@ impl Connection {
         waker: &Waker,
         take: impl FnOnce(&[u8]) -> (usize, R),
     ) -> Result<(R, Behind), Error> {
-        self.receive_then(Some(waker), take, |state| register_behind(state, waker))
+        self.receive_then(Some(waker), take, |state| register_receiver(state, waker))
     }
 
     /// Like [`try_receive`](Self::try_receive), but waits where that would block.
@@ -387,7 +387,7 @@ impl Connection {
     /// Registers `waker` to be woken when receiving may have become possible. Returns whether it is
     /// possible already; then the waker may not be woken for that.
     pub fn register_receive_waker(&self, waker: &Waker) -> bool {
-        register_receiver(&mut self.endpoint.state.lock(), waker)
+        register_receiver(&mut self.endpoint.state.lock(), waker).is_receivable()
     }
 
     /// Registers `waker` to be woken when sending may have become possible, or the handshake is
@@ -548,29 +548,15 @@ fn receive_from_socket<R>(
     Ok((taken, result, wants_service(socket, stream, link, before, taken)))
 }
 
-/// Registers `waker` to be woken when receiving may have become possible. Returns whether it is
-/// possible already.
-fn register_receiver(state: &mut EndpointState, waker: &Waker) -> bool {
-    if let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state {
-        if fast.unread() == 0 {
-            stream.receivers.register(waker);
-        }
-        return fast.unread() > 0;
-    }
-    let Some((socket, stream)) = state.stream() else { return true };
-    stream.receivers.register(waker);
-    !matches!(stream.check_receivable(socket, None), Err(Error::WouldBlock))
-}
-
 /// Registers `waker` to be woken when more arrives than there is, and returns that.
-fn register_behind(state: &mut EndpointState, waker: &Waker) -> Behind {
+fn register_receiver(state: &mut EndpointState, waker: &Waker) -> Behind {
     if let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state {
         stream.receivers.register(waker);
         return Behind { bytes: fast.unread(), wakes: true };
     }
     let Some((socket, stream)) = state.stream() else { return Behind::default() };
     stream.receivers.register(waker);
-    Behind { bytes: socket.recv_queue(), wakes: stream.may_receive_later(socket) }
+    stream.behind(socket)
 }
 
 /// Reads bytes of a connection on the fast path. Returns their number, the result of `take`, and

@@ -24,3 +24,10 @@ pub struct Behind {
     /// ended, and the next reads say how.
     pub wakes: bool,
 }
+
+impl Behind {
+    /// Whether a read returns at once: with bytes, the end of the stream, or an error.
+    pub(crate) fn is_receivable(self) -> bool {
+        self.bytes > 0 || !self.wakes
+    }
+}

@@ -18,6 +18,7 @@ use crate::backlog::Backlog;
 use crate::error::Error;
 use crate::fast_path::Tracking;
 use crate::frame::{FlowKey, Segment};
+use crate::readiness::Behind;
 use crate::shared::{ConnectionSlot, STALLED_MICROSECONDS, Shared};
 use crate::statistics::Counters;
 use crate::time_wait::FinalNumbers;
@@ -349,27 +350,34 @@ impl Stream {
         if self.established && socket.can_recv() {
             return Ok(true);
         }
+        let found = self.without_bytes(socket);
+        if let (Err(Error::WouldBlock), Some(waker)) = (found, waker) {
+            self.receivers.register(waker);
+        }
+        found.map(|()| false)
+    }
+
+    /// What a read finds that finds no bytes: `Ok` at the end of the stream.
+    /// [`Error::WouldBlock`]: something may arrive later.
+    fn without_bytes(&self, socket: &Socket<'_>) -> Result<(), Error> {
         if self.received_fin || self.read_shut {
-            return Ok(false);
+            return Ok(());
         }
         if let Some(failure) = self.failure {
             return Err(failure);
         }
         match socket.state() {
             State::Closed | State::Listen => Err(Error::NotConnected),
-            _ => {
-                if let Some(waker) = waker {
-                    self.receivers.register(waker);
-                }
-                Err(Error::WouldBlock)
-            }
+            _ => Err(Error::WouldBlock),
         }
     }
 
-    /// Whether anything may arrive later: neither the stream nor the connection has ended.
-    pub(crate) fn may_receive_later(&self, socket: &Socket<'_>) -> bool {
-        let has_ended = self.received_fin || self.read_shut || self.failure.is_some();
-        !has_ended && !matches!(socket.state(), State::Closed | State::Listen)
+    /// What can be received now, and whether anything may arrive later.
+    pub(crate) fn behind(&self, socket: &Socket<'_>) -> Behind {
+        Behind {
+            bytes: if self.established { socket.recv_queue() } else { 0 },
+            wakes: self.without_bytes(socket) == Err(Error::WouldBlock),
+        }
     }
 
     /// When the peer will have been silent for too long; `None` while it owes nothing.

@@ -213,8 +213,7 @@ impl Socket {
     ) -> (Option<CallResult>, Behind) {
         let room = buffer.len() - header;
         let waker = self.queues.waker(Waiting::ToRead);
-        let nothing = Behind { bytes: 0, wakes: false };
-        let behind = Cell::new(Behind { bytes: usize::MAX, ..nothing });
+        let behind = Cell::new(Behind::default());
         let result = self.attempt_parts(room, |connection, done| {
             if done > 0 && behind.get().bytes == 0 {
                 // The first part has found no more, and has registered the waker.
@@ -227,7 +226,7 @@ impl Socket {
             });
             behind.set(match &received {
                 Ok((_, behind)) => *behind,
-                Err(error) => Behind { wakes: matches!(error, Error::WouldBlock), ..nothing },
+                Err(error) => Behind { bytes: 0, wakes: matches!(error, Error::WouldBlock) },
             });
             received.map(|(count, _)| count)
         });

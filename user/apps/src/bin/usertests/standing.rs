@@ -259,7 +259,6 @@ async fn what_is_left_is_read_otherwise() -> Outcome {
     let (mut reader, _writer, mut client) = incoming(16).await?;
     let mut calls = 0;
     for message in 0..MESSAGES {
-        let is_last = message == MESSAGES - 1;
         let sent = bytes(message..message + LENGTH);
         let sending = async {
             // The reader waits by then, in a call that stands.
@@ -273,10 +272,8 @@ async fn what_is_left_is_read_otherwise() -> Outcome {
             let (result, rest) = reader.fill(vec![0_u8; LENGTH - 8], 0).await;
             result?;
             // The next read waits.
-            if !is_last {
-                let early = timeout(Duration::ZERO, reader.read(&mut [0])).await;
-                check!(early.is_err(), "more than was sent");
-            }
+            let early = timeout(Duration::ZERO, reader.read(&mut [0])).await;
+            check!(early.is_err(), "more than was sent");
             calls += statistics()?.system_calls - before;
             check!(header[..] == sent[..8] && rest == sent[8..], "message {message}");
             Ok::<_, Failure>(())
