@@ -296,7 +296,20 @@ async fn what_is_left_is_read_otherwise() -> Outcome {
     is_sent?;
     is_read?;
     check!(all == sent, "the message in parts is not as sent");
-    drop(client);
+    // The stream ends within what is left: the other read says so, and so does the standing one.
+    let sending = async move {
+        sleep(Duration::from_millis(1)).await;
+        client.write_all(&sent[..LENGTH / 2]).await
+    };
+    let receiving = async {
+        reader.read_exact(&mut [0; 8]).await?;
+        let (result, _) = reader.fill(vec![0_u8; LENGTH - 8], 0).await;
+        check!(matches!(result, Err(Error::UnexpectedEnd)), "half a message: {result:?}");
+        Ok::<_, Failure>(())
+    };
+    let (is_sent, is_read) = soon("half a message", join(sending, receiving)).await?;
+    is_sent?;
+    is_read?;
     check_equal!(soon("the end", reader.read(&mut [0])).await??, 0, "the end");
     Ok(())
 }
