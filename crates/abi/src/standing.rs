@@ -37,7 +37,8 @@ pub fn count(result: usize) -> usize {
 }
 
 /// The number of bytes that are the program's to read otherwise, before the block is filled again;
-/// or else it calls `resume_read` when it has emptied the block. Not of a result with [`ENDED`].
+/// or else it calls `resume_read` when it has emptied the block, which fills it again at once. Not
+/// of a result with [`ENDED`].
 #[must_use]
 #[inline]
 pub fn left(result: usize) -> usize {
@@ -58,6 +59,12 @@ pub fn empty(turn: &AtomicU32) -> bool {
     turn.swap(EMPTY, AcqRel) == WANTED
 }
 
+/// Whether the program has to call `resume_read` after [`empty`], which finds it again.
+#[must_use]
+pub fn is_wanted(turn: &AtomicU32) -> bool {
+    turn.load(Relaxed) == WANTED
+}
+
 /// Whether the kernel may fill the block.
 #[must_use]
 pub fn is_empty(turn: &AtomicU32) -> bool {
@@ -67,6 +74,11 @@ pub fn is_empty(turn: &AtomicU32) -> bool {
 /// The kernel has filled the block, and delivers a result next.
 pub fn fill(turn: &AtomicU32) {
     turn.store(FULL, Release);
+}
+
+/// The same, and the kernel does not wait for more: the program asks for it.
+pub fn fill_and_want(turn: &AtomicU32) {
+    turn.store(WANTED, Release);
 }
 
 /// The kernel has more for the block. Returns whether the program asks for it; if not, the block is
@@ -124,7 +136,11 @@ mod tests {
         Empties {
             left: u32,
         },
+        /// In the kernel, which lets its coroutine do nothing meanwhile.
         Resumes,
+        /// The same: the block is filled, and the call is in no queue.
+        Registers,
+        Wants,
     }
 
     impl World {
@@ -143,6 +159,9 @@ mod tests {
         }
 
         fn kernel(mut self) -> Option<Self> {
+            if matches!(self.program, Program::Registers | Program::Wants) {
+                return None;
+            }
             self.kernel = match self.kernel {
                 Kernel::Asleep => {
                     core::mem::take(&mut self.is_woken).then_some(())?;
@@ -169,7 +188,9 @@ mod tests {
                     if self.waiting > 0 { Kernel::Wants } else { Kernel::Asleep }
                 }
                 Kernel::Wants => {
-                    self.is_woken |= !self.with_turn(want);
+                    let is_wanted = self.with_turn(want);
+                    self.is_registered &= !is_wanted;
+                    self.is_woken |= !is_wanted;
                     Kernel::Asleep
                 }
             };
@@ -206,9 +227,34 @@ mod tests {
                     let resumes = is_wanted || left != 0;
                     std::vec![then(self, if resumes { Program::Resumes } else { Program::Waits })]
                 }
+                Program::Resumes if self.kernel != Kernel::Asleep => std::vec![],
                 Program::Resumes => {
-                    self.is_woken = true;
-                    std::vec![then(self, Program::Waits)]
+                    if self.waiting == 0 || !self.with_turn(is_empty) {
+                        self.is_woken = true;
+                        return std::vec![then(self, Program::Waits)];
+                    }
+                    assert_eq!(self.results, 0, "a result under way beside one at once");
+                    self.waiting -= 1;
+                    self.taken += 1;
+                    self.left = self.waiting;
+                    let is_asked = self.left != 0 && !self.is_registered;
+                    self.with_turn(if is_asked { fill_and_want } else { fill });
+                    let next = if is_asked || self.is_registered {
+                        Program::Reads { left: self.left }
+                    } else {
+                        Program::Registers
+                    };
+                    std::vec![then(self, next)]
+                }
+                Program::Registers => {
+                    self.is_registered = true;
+                    let reads = Program::Reads { left: self.left };
+                    std::vec![then(self, if self.waiting > 0 { Program::Wants } else { reads })]
+                }
+                Program::Wants => {
+                    self.is_registered = false;
+                    assert!(self.with_turn(want), "filled, and the program is in the kernel");
+                    std::vec![then(self, Program::Reads { left: self.left })]
                 }
             }
         }
@@ -265,5 +311,8 @@ mod tests {
             let turn = AtomicU32::new(value);
             assert!(!is_empty(&turn) && want(&turn), "{value}");
         }
+        let turn = AtomicU32::new(EMPTY);
+        fill_and_want(&turn);
+        assert!(!is_empty(&turn) && empty(&turn) && is_empty(&turn));
     }
 }

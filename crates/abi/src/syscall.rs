@@ -227,8 +227,9 @@ numbers! {
     /// `read_standing(fd, *mut block, bytes) -> bytes`: reads from a TCP connection into the block,
     /// and again each time the program has emptied it: see [`crate::standing`]. Asynchronous only.
     COPS_READ_STANDING = 4103;
-    /// `resume_read(call handle) -> 0`, or `1` if the call has ended: the block of this standing
-    /// read has been emptied, and there is more that no other read has taken.
+    /// `resume_read(call handle) -> result or 0`: the block of this standing read has been emptied,
+    /// and there may be more for it. If so, it is filled at once, and the result is as in the ring,
+    /// where it does not come then. 0: the next result, or the last one, comes through the ring.
     COPS_RESUME_READ = 4104;
     /// `set_ceiling(pid or 0, level)`: limits the process to `level`: from now on, no level that it
     /// publishes or passes counts as more urgent. 0 is the caller; its ceiling can only become less

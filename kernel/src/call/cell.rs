@@ -206,17 +206,13 @@ impl Call {
 
     /// Attempts a standing read. Returns the result of the call if that ends, and whether it waits
     /// on where it waits.
-    ///
-    /// It is in the queue of its connection since an earlier poll and stays there, so what arrives
-    /// after the attempt wakes it.
     fn stand(
         &self,
         read: &StandingRead,
         cell: CellIndex,
         announce: impl FnOnce(&Arc<Process>, Priority),
     ) -> (Option<CallResult>, bool) {
-        let (moved, wakes) = read.attempt();
-        let waits = wakes && cell.wait_node().stays();
+        let (moved, waits) = attempt_standing(read, cell);
         let result = moved.and_then(|moved| self.deliver_and_stand(moved, announce));
         (result, waits)
     }
@@ -240,6 +236,14 @@ impl Call {
         announce(&self.process, self.priority);
         None
     }
+}
+
+/// Attempts a standing read. Returns what it has moved, and whether the call waits on where it
+/// waits: it is in the queue of its connection since an earlier poll and stays there, so what
+/// arrives after the attempt wakes it.
+fn attempt_standing(read: &StandingRead, cell: CellIndex) -> (Option<CallResult>, bool) {
+    let (moved, wakes) = read.attempt();
+    (moved, wakes && cell.wait_node().stays())
 }
 
 /// Ends a call with a completed operation: takes it out of its cell, unlocks, and delivers the
@@ -444,18 +448,34 @@ pub(super) fn set_priority(
     Ok(true)
 }
 
-/// Lets the call with this `handle` attempt again. Returns false if it has completed.
+/// Attempts the standing read with this `handle` for its program, which has emptied the block.
+/// Returns the result if the block has been filled. 0 if not, or if the call has ended: what comes
+/// then, comes through the ring.
+///
+/// In the time slice of the calling process.
 ///
 /// # Errors
-/// `EINVAL` if `process` never had such a call.
-pub(super) fn attempt_again(process: &Arc<Process>, handle: u64) -> Result<bool, Errno> {
-    let Some((_, guard)) = in_flight(process, handle)? else { return Ok(false) };
+/// `EINVAL` if `process` never had such a call, or if it is no standing read.
+pub(super) fn resume_read(process: &Arc<Process>, handle: u64) -> CallResult {
+    let Some((index, mut guard)) = in_flight(process, handle)? else { return Ok(0) };
     let coroutine = guard.coroutine;
-    drop(guard);
-    if let Some(coroutine) = coroutine {
-        cops_executor::wake_up(coroutine);
+    let Some(call) = guard.call.as_mut() else { return Ok(0) };
+    let Operation::Standing(read) = &call.operation else { return Err(Errno::EINVAL) };
+    // Of a polled call, the service attempts it.
+    let Some(coroutine) = coroutine else { return Ok(0) };
+    let (moved, waits) = attempt_standing(read, index);
+    let (delivered, mut ends) = match moved {
+        Some(Ok(moved)) if moved & ENDED != 0 => (moved & !ENDED, None),
+        ends => (0, ends),
+    };
+    if ends.is_none() && !waits && !read.is_asked_for_more(delivered) {
+        ends = call.attempt_after_inserting(index, coroutine);
     }
-    Ok(true)
+    if let Some(result) = ends {
+        drop(finish(guard, index, result));
+        cops_executor::cancel(coroutine);
+    }
+    Ok(delivered)
 }
 
 /// Takes calls of `process` out, looking at the cells from number `first` on, up to a multiple of

@@ -267,13 +267,14 @@ pub fn set_priority(process: &Arc<Process>, handle: u64, priority: Priority) -> 
     cell::set_priority(process, handle, priority).map(|in_flight| usize::from(!in_flight))
 }
 
-/// The program has emptied the block of the standing read with this `handle`, and there is more.
-/// `Ok(0)`: it is delivered; `Ok(1)`: the call has ended.
+/// The program has emptied the block of the standing read with this `handle`, and there may be
+/// more. The result, if the block has been filled again; `Ok(0)`: the next one comes through the
+/// ring, or the call has ended.
 ///
 /// # Errors
 /// `EINVAL` for a handle that this process never had.
 pub fn resume_read(process: &Arc<Process>, handle: u64) -> CallResult {
-    cell::attempt_again(process, handle).map(|in_flight| usize::from(!in_flight))
+    cell::resume_read(process, handle)
 }
 
 /// Cells that the reaper looks at in one portion when a process ends.

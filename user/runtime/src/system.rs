@@ -376,10 +376,12 @@ pub(crate) fn set_call_priority(handle: u64, priority: Priority) {
 }
 
 /// Lets the kernel fill the emptied block of a standing read with what has arrived meanwhile.
-pub(crate) fn resume_read(handle: CallHandle) {
+/// Returns the result of that; `None` if the next one comes through the ring.
+pub(crate) fn resume_read(handle: CallHandle) -> Option<usize> {
     // SAFETY: the call passes no memory address. The kernel writes only to the block of the call,
     // which its operation owns. It fails for unknown handles, which is harmless.
-    let _ = unsafe { call(number::COPS_RESUME_READ, [handle.0.get() as usize]) };
+    let result = unsafe { call(number::COPS_RESUME_READ, [handle.0.get() as usize]) };
+    result.ok().filter(|&result| result != 0)
 }
 
 pub(crate) fn set_ceiling(pid: u32, priority: Priority) -> Result<(), Errno> {

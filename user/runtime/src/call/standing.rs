@@ -14,7 +14,8 @@ use core::task::{Context, Poll};
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::standing::{BLOCK_BYTES_MAX, ENDED, HEADER_BYTES, count, empty, is_empty, left};
+use cops_abi::standing::{BLOCK_BYTES_MAX, ENDED, HEADER_BYTES};
+use cops_abi::standing::{count, empty, is_empty, is_wanted, left};
 use cops_abi::syscall::{COPS_READ_STANDING, READ};
 
 use super::{Call, Mode, Operation, Request, Scratch, State, arrived, end, leftover};
@@ -114,6 +115,8 @@ pub struct StandingRead {
     /// How many bytes had no room in the block then, and have not been read otherwise. The kernel
     /// waits for more than these.
     left: u32,
+    /// It has let others run before it empties the block.
+    has_yielded: bool,
 }
 
 impl fmt::Debug for StandingRead {
@@ -130,7 +133,13 @@ impl StandingRead {
     /// `ENOMEM`.
     pub fn new(fd: i32, capacity: usize) -> Result<Self, Errno> {
         let operation = ReadBlock { fd, block: Block::new(capacity)? };
-        Ok(Self { call: Call::new(operation), received: 0..0, is_delivered: false, left: 0 })
+        Ok(Self {
+            call: Call::new(operation),
+            received: 0..0,
+            is_delivered: false,
+            left: 0,
+            has_yielded: false,
+        })
     }
 
     /// Moves received bytes into `buffer`; 0 at the end of the stream.
@@ -184,20 +193,30 @@ impl StandingRead {
             }
         }
         if let State::InFlight(lease, handle, _) = &self.call.state {
-            if core::mem::take(&mut self.is_delivered) {
+            if self.is_delivered {
+                let turn = self.call.operation.block.turn();
+                // Others first: until then the rest of a message may have arrived, which this
+                // coroutine would wait for.
+                if !self.has_yielded && (self.left != 0 || is_wanted(turn)) {
+                    self.has_yielded = true;
+                    waker.wake_by_ref();
+                    return Poll::Pending;
+                }
+                self.has_yielded = false;
+                self.is_delivered = false;
                 // In this order: a result may arrive as soon as the block is empty.
                 lease.rearm(waker);
-                if empty(self.call.operation.block.turn()) || self.left != 0 {
-                    system::resume_read(*handle);
+                if (empty(turn) || self.left != 0)
+                    && let Some(result) = system::resume_read(*handle)
+                {
+                    return Poll::Ready(Ok(self.delivered(result)));
                 }
                 return Poll::Pending;
             }
             match lease.poll(waker) {
                 None => return Poll::Pending,
                 Some(Ok(result)) if result != 0 && result & ENDED == 0 => {
-                    self.is_delivered = true;
-                    self.left = left(result) as u32;
-                    return Poll::Ready(Ok(count(result)));
+                    return Poll::Ready(Ok(self.delivered(result)));
                 }
                 // The last result: the call ends, as any other does.
                 Some(_) => {}
@@ -208,6 +227,13 @@ impl StandingRead {
             self.call.state = State::New(None);
         }
         result
+    }
+
+    /// A result with which the call stands has been taken. Returns how many bytes are in the block.
+    fn delivered(&mut self, result: usize) -> usize {
+        self.is_delivered = true;
+        self.left = left(result) as u32;
+        count(result)
     }
 
     /// Cancels the call. Returns the result that has arrived meanwhile and has not been taken.

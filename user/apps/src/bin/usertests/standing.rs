@@ -3,9 +3,10 @@
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cops::abi::ring::RING_ENTRIES;
-use cops::abi::standing::{BLOCK_BYTES_MAX, HEADER_BYTES};
+use cops::abi::standing::{BLOCK_BYTES_MAX, HEADER_BYTES, result};
 use cops::abi::{Errno, syscall as number};
 use cops::inspect::{self, state};
 use cops::io::{AsFd, Error, Read, Write, pipe};
@@ -17,7 +18,7 @@ use cops::time::{Duration, Instant, sleep, timeout};
 use cops::{read, write};
 use futures_util::future::{join, join_all};
 
-use crate::harness::{Failure, Outcome, PATIENCE, errno, soon, until};
+use crate::harness::{Failure, Outcome, PATIENCE, errno, harts, soon, until};
 use crate::network::pair;
 use crate::raw::{self, Asked};
 use crate::{check, check_equal, tests};
@@ -29,6 +30,8 @@ tests! { standing:
     many_connections_on_four_cpus,
     the_rest_of_a_message,
     what_is_left_is_read_otherwise,
+    what_is_left_comes_at_once,
+    others_run_before_what_is_left_is_read,
     reads_are_cancel_safe,
     cancelling_races_with_arrivals,
     what_is_dropped_is_read_by_others,
@@ -314,6 +317,73 @@ async fn what_is_left_is_read_otherwise() -> Outcome {
     Ok(())
 }
 
+/// A program that asks for what is left gets it as the result of that call.
+async fn what_is_left_comes_at_once() -> Outcome {
+    let (client, server) = pair().await?;
+    let (fd, block) = (server.as_fd().raw() as usize, vec![0_u64; 2]);
+    let address = block.as_ptr().expose_provenance();
+    let Asked::InFlight(handle) = raw::ask(number::COPS_READ_STANDING, [fd, address, 16]) else {
+        return Err(Failure("a read without bytes is over".into()));
+    };
+    let number = handle.number() as usize;
+    let turn = || raw::peek(address) as u32;
+    let received = || raw::peek(address + HEADER_BYTES).to_le_bytes();
+    let resume = || {
+        raw::poke(address, 0);
+        raw::call(number::COPS_RESUME_READ, [number])
+    };
+    raw::poke(address, 1);
+    check_equal!(write!(client, &bytes(0..10)), Ok(10), "a write");
+    until("the full block is wanted", || Ok(turn() == 2)).await?;
+    check_equal!(resume(), Ok(result(8, 2)), "ten bytes");
+    check_equal!((turn(), &received()[..]), (2, &bytes(0..8)[..]), "the first eight");
+    check_equal!(resume(), Ok(result(2, 0)), "the last two");
+    check_equal!((turn(), &received()[..2]), (1, &bytes(8..10)[..]), "they are all");
+    // From now on it waits for the connection again.
+    check_equal!(write!(client, &[77]), Ok(1), "a write");
+    until("the block is wanted again", || Ok(turn() == 2)).await?;
+    check_equal!(resume(), Ok(result(1, 0)), "another byte");
+    check_equal!((resume(), turn()), (Ok(0), 0), "nothing");
+    check_equal!(write!(client, &[78]), Ok(1), "a write");
+    until("the block is filled", || Ok(turn() == 1)).await?;
+    check_equal!(received()[0], 78, "what came through the ring");
+    // The end of the stream comes through the ring, too.
+    drop(client);
+    until("the call is over", || {
+        check_equal!(resume(), Ok(0), "the end");
+        Ok(!handle.again().cancel()?)
+    })
+    .await?;
+    drop((handle, block));
+    Ok(())
+}
+
+/// So that the rest of a message arrives meanwhile.
+async fn others_run_before_what_is_left_is_read() -> Outcome {
+    if harts() > 1 {
+        // The other one may run there, later.
+        return Ok(());
+    }
+    let (mut reader, _writer, mut client) = incoming(8).await?;
+    let mut got = [0; 12];
+    // Sent when the call is in flight.
+    let sending = async {
+        sleep(Duration::from_millis(1)).await;
+        client.write_all(&bytes(0..12)).await
+    };
+    let (is_read, is_sent) =
+        soon("the first", join(reader.read_exact(&mut got[..8]), sending)).await?;
+    is_read?;
+    is_sent?;
+    let has_run = Arc::new(AtomicBool::new(false));
+    let other = has_run.clone();
+    task::spawn(async move { other.store(true, Relaxed) }, task::current_priority());
+    soon("what is left", reader.read_exact(&mut got[8..])).await??;
+    check!(has_run.load(Relaxed), "what is left was read before others ran");
+    check_equal!(got[..], bytes(0..12)[..], "what was read");
+    Ok(())
+}
+
 async fn reads_are_cancel_safe() -> Outcome {
     let (mut reader, _writer, mut client) = incoming(32).await?;
     for round in 0..20 {
@@ -510,7 +580,7 @@ async fn a_turn_that_lies() -> Outcome {
     let number = handle.number();
     raw::poke(address, 1);
     handle.cancel()?;
-    check_equal!(raw::call(number::COPS_RESUME_READ, [number as usize]), Ok(1), "after the end");
+    check_equal!(raw::call(number::COPS_RESUME_READ, [number as usize]), Ok(0), "after the end");
     drop(block);
     Ok(())
 }
@@ -583,14 +653,14 @@ async fn bad_arguments() -> Outcome {
         let resumed = raw::call(number::COPS_RESUME_READ, [handle]);
         check_equal!(resumed, Err(Errno::EINVAL), "the handle {handle}");
     }
-    // A plain read without bytes is attempted once more, and nothing else.
+    // A plain read does not stand.
     let read = [fd, address, 8];
     let Asked::InFlight(handle) = raw::ask(number::READ, read) else {
         return Err(Failure("a read without bytes is over".into()));
     };
     check_equal!(
         raw::call(number::COPS_RESUME_READ, [handle.number() as usize]),
-        Ok(0),
+        Err(Errno::EINVAL),
         "a plain read"
     );
     handle.cancel()?;
