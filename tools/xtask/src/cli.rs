@@ -380,7 +380,8 @@ pub enum Measurement {
     /// The most connections that each model holds in the papers' memory
     Memory,
     /// The matrix service's answers by the load that is offered, from three quarters of what it can
-    /// answer to four times that, over a tap device. Needs root
+    /// answer to four times that, over a tap device. Needs root, except with --icount:
+    /// instructions for an answer
     Overload,
     /// The matrix service on COPS and on Linux (threads, epoll, io_uring, tokio) in the same
     /// emulator on the same tap device: throughput and latency, closed or open loop. Needs root
@@ -420,6 +421,7 @@ pub enum Measurement {
     ./cops bench models --smp 1 --loop closed --matrix 1 --connections 256,1024 --seconds 2\n  \
     ./cops bench models --papers-machine\n  \
     ./cops bench overload --smp 1 --matrix 1 --connections 1024\n  \
+    ./cops bench overload --icount --matrix 15\n  \
     ./cops bench peers --smp 1 --quick\n  \
     ./cops bench peers --smp 1 --peer io-uring,tokio --connections 64,256 --repeat 3\n  \
     ./cops bench peers --smp 1 --loop open,closed --peer epoll,io-uring --seconds 1\n  \
@@ -437,7 +439,8 @@ pub struct Bench {
     #[arg(long, conflicts_with = "smp")]
     pub icount: bool,
     /// TCP connections: a number, for models, overload and peers several [default: 64, for
-    /// idle-memory 400, for overload 256 and 1024, for models and peers from 1 to 1024]
+    /// idle-memory 400, for overload 256 and 1024, with --icount 64 and 256, for
+    /// models and peers from 1 to 1024]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_000))]
     pub connections: Vec<u32>,
     /// For idle-memory: over a tap device, with 1 hart and with those of --smp: are so many

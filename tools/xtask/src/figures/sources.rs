@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 40] = [
+pub const SOURCES: [Source; 41] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -442,6 +442,17 @@ pub const SOURCES: [Source; 40] = [
             "1",
             "--json",
             "docs/results/overload.json",
+        ]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "overload-icount",
+        make: Make::Cops(&[
+            "bench",
+            "overload",
+            "--icount",
+            "--json",
+            "docs/results/overload-icount.json",
         ]),
         measures: SYSTEM,
     },

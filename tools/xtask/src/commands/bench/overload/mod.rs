@@ -1,5 +1,6 @@
-//! What the matrix service answers when more is asked of it than it can answer, by the wall clock,
-//! over a tap device: a server that does more work for each request in an overload answers fewer.
+//! What the matrix service answers when more is asked of it than it can answer: a server that does
+//! more work for each request in an overload answers fewer. By the wall clock, over a tap device,
+//! or counted in instructions (`counted`).
 //! Priority classes in an overload are measured by `priority`.
 //!
 //! A closed loop says how much the server can answer with so many connections. The open loops offer
@@ -8,6 +9,8 @@
 //!
 //! The load generator has the lowest priority of the host. Otherwise it would take CPU time from
 //! the machine for sending what is not answered, and a host with two processors would measure that.
+
+mod counted;
 
 use std::collections::BTreeMap;
 
@@ -48,6 +51,9 @@ pub fn measure(
     options: &Bench,
     save: Save<'_>,
 ) -> Outcome<Vec<Row>> {
+    if options.icount {
+        return counted::measure(workspace, prepared, options, save);
+    }
     // Early, because it is what a host most often does not allow.
     let namespace = Namespace::make()?;
     namespace.set_queue_frames(QUEUE_FRAMES)?;

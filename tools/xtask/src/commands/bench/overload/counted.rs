@@ -1,0 +1,199 @@
+//! What an answer costs the server in an overload, in instructions: one hart that counts them, the
+//! load generator outside of the machine.
+//!
+//! A hart that always has something to do answers as many requests a second as it has instructions
+//! for. So the cost of an answer, beside that in a closed loop, is what an overload does to the
+//! throughput, and nothing else: by the wall clock the load generator, the host's network and the
+//! emulator take part in it.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::{MATRICES, MODEL, chosen, offered, period_ms};
+use crate::cli::Bench;
+use crate::commands::Prepared;
+use crate::commands::bench::matrix::{Row, Save, number};
+use crate::commands::bench::table::Table;
+use crate::error::{Failure, Outcome};
+use crate::qemu::command::Idle;
+use crate::qemu::console::PassThrough;
+use crate::qemu::server::Server;
+use crate::service::{self, Client, Load, Pace, per_request};
+use crate::terminal::Progress;
+use crate::workspace::{Scratch, Workspace};
+
+const CONNECTIONS: [u32; 2] = [64, 256];
+/// What is offered, as parts of the throughput of the closed loop.
+const PARTS: [f64; 3] = [1.25, 2.0, 4.0];
+const QUICK_PARTS: [f64; 1] = [2.0];
+/// Seconds of the two loads of a row. Their difference does not include opening and closing
+/// connections.
+const FEW_SECONDS: u32 = 1;
+const MANY_SECONDS: u32 = 4;
+/// Every request of an overload is answered in the end, so that what is counted is for them.
+const DRAIN_SECONDS: u32 = 120;
+
+/// Measures and prints. A row says what an answer costs, and the part of the closed loop's
+/// throughput that this makes.
+pub fn measure(
+    workspace: &Workspace,
+    prepared: &Prepared,
+    options: &Bench,
+    save: Save<'_>,
+) -> Outcome<Vec<Row>> {
+    let client = Client::build(workspace, Progress::Lines)?;
+    let parts = if options.quick { &QUICK_PARTS[..] } else { &PARTS };
+    let mut rows = Vec::new();
+    for &matrix in chosen(&options.matrix, &MATRICES) {
+        for &connections in chosen(&options.connections, &CONNECTIONS) {
+            let arguments = service::server_arguments(MODEL, options.machine.smp);
+            let mut boot = prepared.boot(&options.machine, &arguments, &[])?;
+            boot.count_instructions = Some(Idle::Waited);
+            let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: true };
+            let (server, port) =
+                Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+            let scratch = workspace.scratch()?;
+            let client = client.clone();
+            let mut session = Session { server, client, port, matrix, connections, scratch };
+            let closed = session.row(Pace::Closed)?;
+            println!("{}", line(&closed));
+            let of_closed = number(&closed, "instructions_per_request");
+            let capacity = number(&closed, "throughput_rps");
+            rows.push(closed);
+            for part in parts {
+                let period_ms = period_ms(connections, capacity * part);
+                let mut row = session.row(Pace::Open { period_ms })?;
+                row.insert("load".into(), part.to_string().into());
+                row.insert("offered_rps".into(), offered(connections, period_ms).into());
+                let part = of_closed / number(&row, "instructions_per_request");
+                row.insert("of_closed".into(), part.into());
+                println!("{}", line(&row));
+                rows.push(row);
+            }
+            session.server.shut_down();
+            save(&rows)?;
+        }
+    }
+    println!("\n{}", table(&rows).plain());
+    Ok(rows)
+}
+
+struct Session {
+    server: Server,
+    client: Client,
+    port: u16,
+    matrix: u32,
+    connections: u32,
+    scratch: Scratch,
+}
+
+impl Session {
+    /// What an answer costs at this pace, and the answers a second of the longer load.
+    fn row(&mut self, pace: Pace) -> Outcome<Row> {
+        let few = self.load(pace, FEW_SECONDS)?;
+        let many = self.load(pace, MANY_SECONDS)?;
+        let answers = number(&many, "received") - number(&few, "received");
+        let instructions = number(&many, "instructions") - number(&few, "instructions");
+        if answers <= 0.0 || instructions <= 0.0 {
+            return Err(Failure::new(format!(
+                "{answers} answers took {instructions} instructions: that makes no sense"
+            )));
+        }
+        let mut row = many;
+        row.remove("instructions");
+        let names = [
+            ("model", Value::from(MODEL.name())),
+            ("connections", self.connections.into()),
+            ("matrix", self.matrix.into()),
+            ("harts", 1.into()),
+            ("vcpus", 1.into()),
+            ("loop", if pace == Pace::Closed { "closed" } else { "open" }.into()),
+            ("instructions_per_request", (instructions / answers).into()),
+        ];
+        row.extend(names.map(|(name, value)| (name.to_owned(), value)));
+        Ok(row)
+    }
+
+    /// A load, until every request is answered: the client's row, with the instructions and the
+    /// entries into the kernel.
+    fn load(&mut self, pace: Pace, seconds: u32) -> Outcome<Row> {
+        let load = Load {
+            connections: self.connections,
+            matrix: self.matrix,
+            pace,
+            seconds,
+            warm_up_seconds: 0,
+            drain_seconds: DRAIN_SECONDS,
+        };
+        let json = self.scratch.file("load.json");
+        let before = self.server.statistics()?;
+        let mut command = self.client.load(self.port, &load, &json);
+        if !service::drive(&mut self.server, command.stdout(Stdio::null()))? {
+            return Err(Failure::new("the client saw errors in the counted load")
+                .advise("on a slow host, offer less: --connections 64 --matrix 1"));
+        }
+        let after = self.server.statistics()?;
+        let mut row = service::read_row(&json)?;
+        // The client times a machine that is slowed: its clock counts instructions.
+        row.remove("latency_us");
+        row.remove("send_lateness_us");
+        let received = row.get("received").and_then(Value::as_u64).unwrap_or(0);
+        row.extend(per_request(&before, &after, received));
+        row.insert("instructions".into(), after.growth(&before, "instructions").into());
+        Ok(row)
+    }
+}
+
+fn line(row: &Row) -> String {
+    format!(
+        "{0:>2} x {0:<2} {1:>5} connections  offered {2:>7.0}  {3:>6.0} instructions/answer  \
+         {4:.2} system calls",
+        number(row, "matrix"),
+        number(row, "connections"),
+        number(row, "offered_rps"),
+        number(row, "instructions_per_request"),
+        number(row, "system_calls_per_request"),
+    )
+}
+
+fn table(rows: &[Row]) -> Table {
+    const HEADING: [&str; 6] =
+        ["load", "matrix", "connections", "instructions/answer", "system calls", "of closed"];
+    let mut table = Table::new(1, &HEADING);
+    for row in rows {
+        let whole = |path: &str| format!("{:.0}", number(row, path));
+        let part = row.get("of_closed").and_then(Value::as_f64);
+        table.add([
+            super::load(row).unwrap_or("closed").to_owned(),
+            whole("matrix"),
+            whole("connections"),
+            whole("instructions_per_request"),
+            format!("{:.2}", number(row, "system_calls_per_request")),
+            part.map_or_else(|| "-".to_owned(), |part| format!("{part:.3}")),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_says_what_an_answer_costs_and_what_that_makes() {
+        let mut row = Row::new();
+        row.insert("matrix".into(), 15.into());
+        row.insert("connections".into(), 256.into());
+        row.insert("instructions_per_request".into(), 32_000.4.into());
+        row.insert("system_calls_per_request".into(), 2.251.into());
+        let mut loaded = row.clone();
+        loaded.insert("load".into(), "2".into());
+        loaded.insert("of_closed".into(), 0.9506.into());
+        let text = table(&[row, loaded]).plain();
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(lines.contains(&vec!["closed", "15", "256", "32000", "2.25", "-"]), "{text}");
+        assert!(lines.contains(&vec!["2", "15", "256", "32000", "2.25", "0.951"]), "{text}");
+    }
+}
