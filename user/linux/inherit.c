@@ -177,6 +177,8 @@ static void deadlocks_and_errors(void) {
     struct locker other = {.words = {&b, &a}};
     pthread_t thread = start(&other);
     until(&a, FUTEX_WAITERS);
+    /* The mark is set before the wait. If this thread waited first, the other one would be told. */
+    usleep(50000);
     FAILS(futex(&b, FUTEX_TRYLOCK_PI, 0, NULL, NULL, 0), EAGAIN);
     FAILS(futex(&b, FUTEX_LOCK_PI, 0, NULL, NULL, 0), EDEADLK);
     struct timespec past = {0, 0};
