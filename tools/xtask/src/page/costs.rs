@@ -201,9 +201,8 @@ pub fn scale(material: &Material) -> Section {
                 .to_owned(),
         ],
         remarks: vec![
-            "A request takes some hundred instructions more beside ten thousand idle connections \
-             than beside ten. Connections are found at the same cost; a part of the difference may be \
-             the ordered map of timers, which has more levels. It has not been profiled yet."
+            "Before requests are counted, the other connections are given time to become idle: that \
+             each frees its buffers, and that its timers run out, is no part of those requests."
                 .to_owned(),
         ],
         ..Section::default()

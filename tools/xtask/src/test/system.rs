@@ -24,6 +24,9 @@ const PERIOD_MS: u32 = 100;
 /// Time until closed connections are removed: time-wait, and retransmissions to peers that have
 /// vanished.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+/// Of each answer that the hostile clients wait for: on a busy host a server of threads takes some
+/// seconds to be done with a thousand connections that were opened before.
+const HOSTILE_PATIENCE_SECONDS: &str = "20";
 
 const fn load(connections: u32, matrix: u32, pace: Pace, seconds: u32) -> Load {
     // Every request is answered, however busy the host. How soon is a question for benchmarks.
@@ -151,7 +154,7 @@ impl Session {
     /// One round of the client's hostile part, each case named with `prefix`.
     fn hostile(&mut self, prefix: &str) -> Outcome<Vec<Case>> {
         let mut command = self.client.command(self.port);
-        command.arg("--hostile");
+        command.args(["--hostile", "--patience-seconds", HOSTILE_PATIENCE_SECONDS]);
         let captured = self.run_client(HOSTILE, command)?;
         let mut cases = tap::cases(&captured.stdout);
         if !captured.succeeded() {

@@ -5,7 +5,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde_json::{Map, Value};
@@ -46,6 +46,8 @@ const QUICK_SCALE: [u32; 2] = [10, 1000];
 /// Connections that send requests meanwhile, and requests of each in the counted runs.
 const ACTIVE: u32 = 16;
 const REQUESTS: [u32; 2] = [50, 300];
+/// How long connections take to become idle.
+const REST: Duration = Duration::from_secs(3);
 /// Time limit of a boot that only prints.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Files that this program and QEMU have open besides connections.
@@ -224,6 +226,13 @@ fn settled(server: &mut Server, connections: u64) -> Outcome<Statistics> {
     server.statistics_when(Duration::from_secs(30), |now| now.get("connections") <= connections)
 }
 
+/// Waits until connections that are not used are idle: each frees its buffers, and its timers run
+/// out, within a second.
+pub fn let_connections_rest(server: &mut Server) -> Outcome<()> {
+    let end = Instant::now() + REST;
+    server.attend(|| Ok((Instant::now() >= end).then_some(())))
+}
+
 /// A connection that has been answered once.
 fn opened(port: u16) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -291,6 +300,9 @@ pub fn scale(
                 step.detail(&format!("{number} open"));
             }
         }
+        // What ends with their use is not part of requests on others.
+        step.detail(&format!("{count} open, until they are idle"));
+        let_connections_rest(&mut session.server)?;
         step.detail(&format!("{count} open, requests"));
         let after = session.server.statistics()?;
         let mut row = Row::new();

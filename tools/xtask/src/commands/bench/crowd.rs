@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::Rows;
-use super::connections::{allow_files, bytes_each};
+use super::connections::{allow_files, bytes_each, let_connections_rest};
 use super::tap::{self, Urgency};
 use crate::cli::{Bench, Machine, Model};
 use crate::commands::Prepared;
@@ -30,8 +30,6 @@ use crate::workspace::{Scratch, Workspace};
 const OF_ONE_CLIENT: u32 = 10_000;
 /// Connections that each load generator opens per second.
 const RAMP_PER_SECOND: u32 = 1000;
-/// How long they are idle: a connection frees its buffers within a second.
-const IDLE: Duration = Duration::from_secs(3);
 /// Each connection sends its second request at a time of its own within this period.
 const PERIOD_SECONDS: u32 = 10;
 /// How long a connection may wait for its last answer: with repeated segments.
@@ -98,8 +96,7 @@ impl Crowd<'_> {
             server.attend(|| holder.has_said_something(began))?;
         }
         let seconds_to_open = began.elapsed().as_secs();
-        let idle_until = Instant::now() + IDLE;
-        server.attend(|| Ok((Instant::now() >= idle_until).then_some(())))?;
+        let_connections_rest(&mut server)?;
         let after = server.statistics()?;
         let held = after.get("connections");
         if held != u64::from(count) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::Rows;
-use super::connections::allow_files;
+use super::connections::{allow_files, let_connections_rest};
 use crate::cli::{Bench, Model};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
@@ -22,8 +22,6 @@ const CONNECTIONS: u32 = 400;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Time limit for the guest to accept, or remove, all of them.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
-/// After a second without traffic a connection frees its buffers.
-const IDLE: Duration = Duration::from_secs(3);
 const FRAME_BYTES: i64 = 4096;
 
 pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
@@ -48,7 +46,7 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
     let before = statistics_with(&mut server, 0)?;
     let held = open(port, count)?;
     statistics_with(&mut server, count)?;
-    std::thread::sleep(IDLE);
+    let_connections_rest(&mut server)?;
     let after = statistics_with(&mut server, count)?;
     drop(held);
     let again = statistics_with(&mut server, 0)?;
