@@ -162,8 +162,8 @@ fn ours(section: &mut Section, file: &File, name: &str, rows: &[&Row]) {
         section.found.extend(compared.found(&format!("{name}, {clock}")));
     }
     section.found.extend(fewest_instructions(&format!("{name}, {clock}"), rows));
-    // Only a closed loop saturates. The goals are for the smallest matrices, where the product is no
-    // part of the work, and for a client outside of the machine.
+    // Only a closed loop saturates. The goals are for the smallest matrices, of which the product
+    // is no part of the work, and for a client outside of the machine.
     let is_saturating = rows.iter().all(|row| row.is("loop", "closed"));
     let has_goal = rows.iter().all(|row| row.is("matrix", "1")) && !file.is_counted();
     for (other, goal) in GOALS.into_iter().filter(|_| is_saturating) {
