@@ -76,11 +76,6 @@ pub fn fill(turn: &AtomicU32) {
     turn.store(FULL, Release);
 }
 
-/// The same, and the kernel does not wait for more: the program asks for it.
-pub fn fill_and_want(turn: &AtomicU32) {
-    turn.store(WANTED, Release);
-}
-
 /// The kernel has more for the block. Returns whether the program asks for it; if not, the block is
 /// empty and the kernel has to fill it.
 #[must_use]
@@ -237,8 +232,8 @@ mod tests {
                     self.waiting -= 1;
                     self.taken += 1;
                     self.left = self.waiting;
-                    let is_asked = self.left != 0 && !self.is_registered;
-                    self.with_turn(if is_asked { fill_and_want } else { fill });
+                    self.with_turn(fill);
+                    let is_asked = self.left != 0 && !self.is_registered && self.with_turn(want);
                     let next = if is_asked || self.is_registered {
                         Program::Reads { left: self.left }
                     } else {
@@ -311,8 +306,5 @@ mod tests {
             let turn = AtomicU32::new(value);
             assert!(!is_empty(&turn) && want(&turn), "{value}");
         }
-        let turn = AtomicU32::new(EMPTY);
-        fill_and_want(&turn);
-        assert!(!is_empty(&turn) && empty(&turn) && is_empty(&turn));
     }
 }

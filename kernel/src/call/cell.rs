@@ -13,7 +13,7 @@ use core::num::NonZeroU64;
 use cops_abi::errno::{CallResult, encode};
 use cops_abi::inspect::{coroutine_kind, portion};
 use cops_abi::ring::Completion;
-use cops_abi::standing::ENDED;
+use cops_abi::standing::{ENDED, left};
 use cops_abi::{CoroutineId, Errno, Priority};
 use cops_executor::FutureVTable;
 use cops_lock::MutexGuard;
@@ -468,7 +468,9 @@ pub(super) fn resume_read(process: &Arc<Process>, handle: u64) -> CallResult {
         Some(Ok(moved)) if moved & ENDED != 0 => (moved & !ENDED, None),
         ends => (0, ends),
     };
-    if ends.is_none() && !waits && !read.is_asked_for_more(delivered) {
+    // It need not begin to wait if the program asks for what is left.
+    let is_asked = left(delivered) > 0 && !waits && read.wants_more();
+    if ends.is_none() && !waits && !is_asked {
         ends = call.attempt_after_inserting(index, coroutine);
     }
     if let Some(result) = ends {

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::standing::{BLOCK_BYTES_MAX, ENDED, HEADER_BYTES};
-use cops_abi::standing::{fill, fill_and_want, is_empty, left, result, want};
+use cops_abi::standing::{fill, is_empty, result, want};
 
 use crate::fs::{File, Object};
 use crate::mm::PinnedBuffer;
@@ -77,16 +77,6 @@ impl StandingRead {
         }
         let mark = |count| if count == 0 { 0 } else { result(count, behind.bytes) | ENDED };
         (moved.map(|moved| moved.map(mark)), behind.wakes)
-    }
-
-    /// A call that waits nowhere has filled the block with this result. Whether it need not begin
-    /// to wait, because the program asks for what is left.
-    pub fn is_asked_for_more(&self, result: usize) -> bool {
-        let asks = left(result) > 0;
-        if asks {
-            fill_and_want(self.turn());
-        }
-        asks
     }
 
     /// There may be more for the block. Whether the program asks for it; if not, the block is empty

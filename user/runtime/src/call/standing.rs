@@ -115,7 +115,7 @@ pub struct StandingRead {
     /// How many bytes had no room in the block then, and have not been read otherwise. The kernel
     /// waits for more than these.
     left: u32,
-    /// It has let others run before it empties the block.
+    /// It has let others run before it empties the block of this result.
     has_yielded: bool,
 }
 
@@ -202,7 +202,6 @@ impl StandingRead {
                     waker.wake_by_ref();
                     return Poll::Pending;
                 }
-                self.has_yielded = false;
                 self.is_delivered = false;
                 // In this order: a result may arrive as soon as the block is empty.
                 lease.rearm(waker);
@@ -231,7 +230,7 @@ impl StandingRead {
 
     /// A result with which the call stands has been taken. Returns how many bytes are in the block.
     fn delivered(&mut self, result: usize) -> usize {
-        self.is_delivered = true;
+        (self.is_delivered, self.has_yielded) = (true, false);
         self.left = left(result) as u32;
         count(result)
     }
