@@ -24,9 +24,10 @@ const PERIOD_MS: u32 = 100;
 /// Time until closed connections are removed: time-wait, and retransmissions to peers that have
 /// vanished.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
-/// Of each answer that the hostile clients wait for: on a busy host a server of threads takes some
-/// seconds to be done with a thousand connections that were opened before.
-const HOSTILE_PATIENCE_SECONDS: &str = "20";
+/// How long hostile clients wait for each answer or close of a server of coroutines; and of one of
+/// threads, which on a busy host takes some seconds to be done with connections opened before.
+const PATIENCE_SECONDS: u32 = 5;
+const PATIENCE_WITH_THREADS_SECONDS: u32 = 20;
 
 const fn load(connections: u32, matrix: u32, pace: Pace, seconds: u32) -> Load {
     // Every request is answered, however busy the host. How soon is a question for benchmarks.
@@ -75,9 +76,9 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     if context.is_chosen(HOSTILE) {
         // Twice: heaps grow to their peak and keep the memory, so what the first round needed is
         // not lost; what the second round needs in addition is.
-        cases.extend(session.hostile("")?);
+        cases.extend(session.hostile("", PATIENCE_SECONDS)?);
         let before = session.idle_statistics()?;
-        cases.extend(session.hostile("again: ")?);
+        cases.extend(session.hostile("again: ", PATIENCE_SECONDS)?);
         cases.push(nothing_left_behind(&before, &session.idle_statistics()?, |line| {
             context.note(line)
         }));
@@ -117,7 +118,7 @@ fn other_model(context: &Context<'_>, client: &Client, model: Model) -> Outcome<
         cases.push(session.load(&format!("{}: {name}", model.name()), &load)?);
     }
     if model == Model::Ktut {
-        cases.extend(session.hostile("ktut: ")?);
+        cases.extend(session.hostile("ktut: ", PATIENCE_WITH_THREADS_SECONDS)?);
         cases.push(session.load("ktut: after hostile clients", &MODEL_LOADS[0].1)?);
     }
     cases.push(shut_down(session.server, &format!("{}: shut down", model.name())));
@@ -152,9 +153,9 @@ impl Session {
     }
 
     /// One round of the client's hostile part, each case named with `prefix`.
-    fn hostile(&mut self, prefix: &str) -> Outcome<Vec<Case>> {
+    fn hostile(&mut self, prefix: &str, patience_seconds: u32) -> Outcome<Vec<Case>> {
         let mut command = self.client.command(self.port);
-        command.args(["--hostile", "--patience-seconds", HOSTILE_PATIENCE_SECONDS]);
+        command.args(["--hostile", "--patience-seconds", &patience_seconds.to_string()]);
         let captured = self.run_client(HOSTILE, command)?;
         let mut cases = tap::cases(&captured.stdout);
         if !captured.succeeded() {
