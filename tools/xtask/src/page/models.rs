@@ -4,7 +4,7 @@ use super::data::{File, Material, Row};
 use super::html::table;
 use super::plot::{Axis, Plot, Scale, short};
 use super::section::{Section, counted, judged, lines, plots};
-use super::standings::{MODELS, OF_MODELS, standings, standings_table};
+use super::standings::{INSTRUCTIONS, MODELS, OF_MODELS, standings, standings_table};
 
 /// What a group of rows has in common: everything but the model and the number of connections.
 const SETTING: [&str; 8] =
@@ -242,25 +242,18 @@ fn least_ahead(rows: &[&Row], other: &str) -> Option<(f64, f64)> {
 
 /// What is found about the instructions of a request, where they were counted.
 fn fewest_instructions(setting: &str, rows: &[&Row]) -> Option<String> {
-    const PATH: &str = "instructions_per_request";
-    let compared = by_connections(rows).into_iter().filter_map(|(_, rows)| {
-        let ours = of_model(&rows, "kcuc", PATH)?;
-        let others = rows.iter().filter(|row| !row.is("model", "kcuc"));
-        let least = others.filter_map(|row| row.number(PATH)).min_by(f64::total_cmp)?;
-        Some(ours <= least)
-    });
-    let compared: Vec<bool> = compared.collect();
-    let fewest = compared.iter().filter(|is_least| **is_least).count();
-    let all = compared.len();
-    (all > 0).then(|| {
-        judged(
-            fewest == all,
-            &format!(
-                "{setting}: KCUC needs the fewest instructions for a request at {fewest} of {all} \
-                 numbers of connections."
-            ),
-        )
-    })
+    let compared = standings(rows, &MODELS, &[INSTRUCTIONS]);
+    let pairs = &compared.first()?.pairs;
+    // Counts repeat to the digit, so none of them is a tie.
+    let fewest = pairs.iter().filter(|pair| pair.ours <= pair.best).count();
+    Some(judged(
+        fewest == pairs.len(),
+        &format!(
+            "{setting}: KCUC needs the fewest instructions for a request at {fewest} of {} numbers \
+             of connections.",
+            pairs.len()
+        ),
+    ))
 }
 
 fn rows_table(rows: &[&Row]) -> String {

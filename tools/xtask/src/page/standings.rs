@@ -20,6 +20,9 @@ pub const OF_MODELS: [What; 3] = [
     ("throughput_rps", "throughput", true),
 ];
 
+/// The same where instructions were counted.
+pub const INSTRUCTIONS: What = ("instructions_per_request", "instructions of a request", false);
+
 /// The two sides: which rows are ours, and the words for both.
 #[derive(Debug)]
 pub struct Sides {

@@ -37,16 +37,9 @@ pub fn measure(
     let models = if options.model.is_empty() { &[Model::Kcuc][..] } else { &options.model };
     let mut rows = Rows::new();
     for &model in models {
-        let arguments = service::server_arguments(model, options.machine.smp);
-        let mut boot = prepared.boot(&options.machine, &arguments, &[])?;
-        // The peer is outside of the machine: while the guest waits for it, the guest's clock must
-        // not advance to the next time-out.
-        boot.count_instructions = options.icount.then_some(Idle::Waited);
-        let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: true };
-        let (server, port) =
-            Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
-        let (client, scratch) = (client.clone(), workspace.scratch()?);
-        let mut session = Session { server, client, port, connections, scratch };
+        let scratch = workspace.scratch()?;
+        let mut session =
+            Session::start(prepared, options, model, true, client.clone(), connections, scratch)?;
         let mut row = if options.icount {
             session.count(if options.quick { MANY / 5 } else { MANY })?
         } else {
@@ -73,6 +66,28 @@ pub(super) struct Session {
 type Row = Map<String, serde_json::Value>;
 
 impl Session {
+    /// Boots a server of this model, on a hart that counts instructions if `options` say so.
+    /// `show_stdout`: what it prints is shown.
+    pub(super) fn start(
+        prepared: &Prepared,
+        options: &Bench,
+        model: Model,
+        show_stdout: bool,
+        client: Client,
+        connections: u32,
+        scratch: Scratch,
+    ) -> Outcome<Self> {
+        let arguments = service::server_arguments(model, options.machine.smp);
+        let mut boot = prepared.boot(&options.machine, &arguments, &[])?;
+        // The peer is outside of the machine: while the guest waits for it, the guest's clock must
+        // not advance to the next time-out.
+        boot.count_instructions = options.icount.then_some(Idle::Waited);
+        let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout };
+        let (server, port) =
+            Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+        Ok(Self { server, client, port, connections, scratch })
+    }
+
     /// Throughput, latency and entries into the kernel by the wall clock.
     fn time(&mut self, seconds: u32) -> Outcome<Row> {
         let mut row = self.time_only(seconds)?;

@@ -18,7 +18,6 @@ use super::words::listen_to_success;
 use crate::cli::{Bench, Machine, Model};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
-use crate::qemu::command::Idle;
 use crate::qemu::console::PassThrough;
 use crate::qemu::server::Server;
 use crate::qemu::statistics::Statistics;
@@ -274,19 +273,9 @@ pub fn scale(
     allow_files(counts.last().copied().unwrap_or_default())?;
     let client = Client::build(workspace, Progress::Lines)?;
     let model = Model::Kcuc;
-    let boot = prepared.boot(
-        &options.machine,
-        &service::server_arguments(model, options.machine.smp),
-        &[],
-    )?;
-    let boot = crate::qemu::command::Boot {
-        count_instructions: options.icount.then_some(Idle::Waited),
-        ..boot
-    };
-    let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: false };
-    let (server, port) = Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
     let scratch = workspace.scratch()?;
-    let mut session = Session { server, client, port, connections: ACTIVE, scratch };
+    let mut session = Session::start(prepared, options, model, false, client, ACTIVE, scratch)?;
+    let port = session.port;
     drop(opened(port).because(|| "the server answers not even one connection".into())?);
     let before = settled(&mut session.server, 0)?;
     let mut held = Vec::new();

@@ -6,7 +6,7 @@
 //! There are three kinds of points: an open loop, which is how latency should be measured; a closed
 //! loop, which saturates; and the papers' client, which pauses after each answer.
 
-use super::matrix::{self, PERIOD_MS, Point, Row, Save, Session, guest, number, rounds};
+use super::matrix::{self, PERIOD_MS, Point, Row, Save, Session, chosen, guest, number, rounds};
 use super::table::Table;
 use crate::cli::{Bench, Loop, Model};
 use crate::commands::Prepared;
@@ -83,11 +83,6 @@ fn turns(mut models: Vec<Model>, round: u32) -> Vec<Model> {
     models
 }
 
-/// Those of `all` that are asked for, or all.
-fn chosen(all: &[u32], asked: &[u32]) -> Vec<u32> {
-    if asked.is_empty() { all.to_vec() } else { asked.to_vec() }
-}
-
 fn points(options: &Bench) -> Vec<Point> {
     let seconds = |full: u32| options.seconds.unwrap_or(if options.quick { 1 } else { full });
     let point = |connections, matrix, pace| Point {
@@ -112,13 +107,13 @@ fn points(options: &Bench) -> Vec<Point> {
         } else {
             (&CONNECTIONS, &SATURATING, &MATRICES)
         };
-        for matrix in chosen(matrices, &options.matrix) {
+        for &matrix in chosen(&options.matrix, matrices) {
             let paces = [
                 (Loop::Open, counts, Pace::Open { period_ms: PERIOD_MS }),
                 (Loop::Closed, saturating, Pace::Closed),
             ];
             for (_, counts, pace) in paces.into_iter().filter(|(kind, ..)| is_asked(*kind)) {
-                let counts = chosen(counts, &options.connections).into_iter();
+                let counts = chosen(&options.connections, counts).iter().copied();
                 points.extend(counts.map(|connections| point(connections, matrix, pace)));
             }
         }
@@ -129,7 +124,7 @@ fn points(options: &Bench) -> Vec<Point> {
     let is_chosen = |matrix: u32| options.matrix.is_empty() || options.matrix.contains(&matrix);
     for &(matrix, counts) in figures.iter().filter(|(matrix, _)| is_chosen(*matrix)) {
         let counts = if options.quick { &[1, 64] } else { counts };
-        for connections in chosen(counts, &options.connections) {
+        for &connections in chosen(&options.connections, counts) {
             if is_asked(Loop::Pause) {
                 points.push(of_the_papers(connections, matrix));
             }
@@ -146,8 +141,8 @@ fn count(prepared: &Prepared, options: &Bench, save: Save<'_>) -> Outcome<Vec<Ro
         (&[1, 8, 64, 256, 512], &MATRICES, 6000)
     };
     let mut rows = Vec::new();
-    for matrix in chosen(matrices, &options.matrix) {
-        for connections in chosen(counts, &options.connections) {
+    for &matrix in chosen(&options.matrix, matrices) {
+        for &connections in chosen(&options.connections, counts) {
             for model in models(options) {
                 let each = (requests / connections).max(if options.quick { 10 } else { 20 });
                 let mut paces = vec![guest::Pace::Counted(each)];

@@ -29,6 +29,11 @@ pub fn number(row: &Row, path: &str) -> f64 {
     value.and_then(Value::as_f64).unwrap_or(0.0)
 }
 
+/// What was asked for on the command line, or all if nothing was.
+pub fn chosen<'a>(asked: &'a [u32], all: &'a [u32]) -> &'a [u32] {
+    if asked.is_empty() { all } else { asked }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

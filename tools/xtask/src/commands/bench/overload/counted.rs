@@ -10,18 +10,16 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use super::{MATRICES, MODEL, chosen, offered, period_ms};
+use super::{MATRICES, MODEL, offered, period_ms};
 use crate::cli::Bench;
 use crate::commands::Prepared;
-use crate::commands::bench::matrix::{Row, Save, number};
+use crate::commands::bench::closed::Session;
+use crate::commands::bench::matrix::{Row, Save, chosen, number};
 use crate::commands::bench::table::Table;
 use crate::error::{Failure, Outcome};
-use crate::qemu::command::Idle;
-use crate::qemu::console::PassThrough;
-use crate::qemu::server::Server;
 use crate::service::{self, Client, Load, Pace, per_request};
 use crate::terminal::Progress;
-use crate::workspace::{Scratch, Workspace};
+use crate::workspace::Workspace;
 
 const CONNECTIONS: [u32; 2] = [64, 256];
 /// What is offered, as parts of the throughput of the closed loop.
@@ -47,23 +45,24 @@ pub fn measure(
     let mut rows = Vec::new();
     for &matrix in chosen(&options.matrix, &MATRICES) {
         for &connections in chosen(&options.connections, &CONNECTIONS) {
-            let arguments = service::server_arguments(MODEL, options.machine.smp);
-            let mut boot = prepared.boot(&options.machine, &arguments, &[])?;
-            boot.count_instructions = Some(Idle::Waited);
-            let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: true };
-            let (server, port) =
-                Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
             let scratch = workspace.scratch()?;
-            let client = client.clone();
-            let mut session = Session { server, client, port, matrix, connections, scratch };
-            let closed = session.row(Pace::Closed)?;
+            let mut session = Session::start(
+                prepared,
+                options,
+                MODEL,
+                true,
+                client.clone(),
+                connections,
+                scratch,
+            )?;
+            let closed = row(&mut session, matrix, Pace::Closed)?;
             println!("{}", line(&closed));
             let of_closed = number(&closed, "instructions_per_request");
             let capacity = number(&closed, "throughput_rps");
             rows.push(closed);
             for part in parts {
                 let period_ms = period_ms(connections, capacity * part);
-                let mut row = session.row(Pace::Open { period_ms })?;
+                let mut row = row(&mut session, matrix, Pace::Open { period_ms })?;
                 row.insert("load".into(), part.to_string().into());
                 row.insert("offered_rps".into(), offered(connections, period_ms).into());
                 let part = of_closed / number(&row, "instructions_per_request");
@@ -79,70 +78,56 @@ pub fn measure(
     Ok(rows)
 }
 
-struct Session {
-    server: Server,
-    client: Client,
-    port: u16,
-    matrix: u32,
-    connections: u32,
-    scratch: Scratch,
+/// What an answer costs at this pace, and the answers a second of the longer load.
+fn row(session: &mut Session, matrix: u32, pace: Pace) -> Outcome<Row> {
+    let (few, least) = load(session, matrix, pace, FEW_SECONDS)?;
+    let (mut row, most) = load(session, matrix, pace, MANY_SECONDS)?;
+    let answers = number(&row, "received") - number(&few, "received");
+    let instructions = most - least;
+    if answers <= 0.0 || instructions <= 0 {
+        return Err(Failure::new(format!(
+            "{answers} answers took {instructions} instructions: that makes no sense"
+        )));
+    }
+    let names = [
+        ("model", Value::from(MODEL.name())),
+        ("connections", session.connections.into()),
+        ("matrix", matrix.into()),
+        ("harts", 1.into()),
+        ("vcpus", 1.into()),
+        ("loop", if pace == Pace::Closed { "closed" } else { "open" }.into()),
+        ("instructions_per_request", (instructions as f64 / answers).into()),
+    ];
+    row.extend(names.map(|(name, value)| (name.to_owned(), value)));
+    Ok(row)
 }
 
-impl Session {
-    /// What an answer costs at this pace, and the answers a second of the longer load.
-    fn row(&mut self, pace: Pace) -> Outcome<Row> {
-        let few = self.load(pace, FEW_SECONDS)?;
-        let many = self.load(pace, MANY_SECONDS)?;
-        let answers = number(&many, "received") - number(&few, "received");
-        let instructions = number(&many, "instructions") - number(&few, "instructions");
-        if answers <= 0.0 || instructions <= 0.0 {
-            return Err(Failure::new(format!(
-                "{answers} answers took {instructions} instructions: that makes no sense"
-            )));
-        }
-        let mut row = many;
-        row.remove("instructions");
-        let names = [
-            ("model", Value::from(MODEL.name())),
-            ("connections", self.connections.into()),
-            ("matrix", self.matrix.into()),
-            ("harts", 1.into()),
-            ("vcpus", 1.into()),
-            ("loop", if pace == Pace::Closed { "closed" } else { "open" }.into()),
-            ("instructions_per_request", (instructions / answers).into()),
-        ];
-        row.extend(names.map(|(name, value)| (name.to_owned(), value)));
-        Ok(row)
+/// A load, until every request is answered: the client's row with the entries into the kernel, and
+/// the number of instructions.
+fn load(session: &mut Session, matrix: u32, pace: Pace, seconds: u32) -> Outcome<(Row, i64)> {
+    let load = Load {
+        connections: session.connections,
+        matrix,
+        pace,
+        seconds,
+        warm_up_seconds: 0,
+        drain_seconds: DRAIN_SECONDS,
+    };
+    let json = session.scratch.file("load.json");
+    let before = session.server.statistics()?;
+    let mut command = session.client.load(session.port, &load, &json);
+    if !service::drive(&mut session.server, command.stdout(Stdio::null()))? {
+        return Err(Failure::new("the client saw errors in the counted load")
+            .advise("on a slow host, offer less: --connections 64 --matrix 1"));
     }
-
-    /// A load, until every request is answered: the client's row, with the instructions and the
-    /// entries into the kernel.
-    fn load(&mut self, pace: Pace, seconds: u32) -> Outcome<Row> {
-        let load = Load {
-            connections: self.connections,
-            matrix: self.matrix,
-            pace,
-            seconds,
-            warm_up_seconds: 0,
-            drain_seconds: DRAIN_SECONDS,
-        };
-        let json = self.scratch.file("load.json");
-        let before = self.server.statistics()?;
-        let mut command = self.client.load(self.port, &load, &json);
-        if !service::drive(&mut self.server, command.stdout(Stdio::null()))? {
-            return Err(Failure::new("the client saw errors in the counted load")
-                .advise("on a slow host, offer less: --connections 64 --matrix 1"));
-        }
-        let after = self.server.statistics()?;
-        let mut row = service::read_row(&json)?;
-        // The client times a machine that is slowed: its clock counts instructions.
-        row.remove("latency_us");
-        row.remove("send_lateness_us");
-        let received = row.get("received").and_then(Value::as_u64).unwrap_or(0);
-        row.extend(per_request(&before, &after, received));
-        row.insert("instructions".into(), after.growth(&before, "instructions").into());
-        Ok(row)
-    }
+    let after = session.server.statistics()?;
+    let mut row = service::read_row(&json)?;
+    // The client times a machine that is slowed: its clock counts instructions.
+    row.remove("latency_us");
+    row.remove("send_lateness_us");
+    let received = row.get("received").and_then(Value::as_u64).unwrap_or(0);
+    row.extend(per_request(&before, &after, received));
+    Ok((row, after.growth(&before, "instructions")))
 }
 
 fn line(row: &Row) -> String {

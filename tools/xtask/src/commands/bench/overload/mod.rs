@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::matrix::{Row, Save, number, rounds};
+use super::matrix::{Row, Save, chosen, number, rounds};
 use super::table::Table;
 use super::tap::{self, Urgency};
 use crate::cli::{Bench, Model};
@@ -84,10 +84,6 @@ pub fn measure(
         println!("{line}");
     }
     Ok(rows)
-}
-
-fn chosen<'a>(asked: &'a [u32], all: &'a [u32]) -> &'a [u32] {
-    if asked.is_empty() { all } else { asked }
 }
 
 struct Setting<'a> {
