@@ -12,8 +12,14 @@
 //!    them. A look that does not see a receiver that has just begun leaves the frame to the next
 //!    look, and at the latest to the clock of the hart on which it began. Every hart looks, before
 //!    it enters user mode and before it sleeps.
+//! 4. A receiver that *rests* knows that there are frames. Looks leave it alone; the clock or a
+//!    hart that is to sleep takes it.
+//!
+//! For how long the receiver may receive before it rests: [`Credit`] (decision 73).
 
-use crate::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering::*, const_unless_loom};
+use crate::atomic::{
+    AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering::*, const_unless_loom,
+};
 
 /// What waits; see the module.
 #[derive(Debug)]
@@ -22,6 +28,8 @@ pub struct Arrivals {
     waiter: AtomicU64,
     /// The number of frames that it had received when it began to wait, modulo 2^16.
     received: AtomicU16,
+    /// It rests.
+    rests: AtomicBool,
     /// The hart on which it began.
     hart: AtomicUsize,
 }
@@ -40,6 +48,7 @@ impl Arrivals {
             Self {
                 waiter: AtomicU64::new(0),
                 received: AtomicU16::new(0),
+                rests: AtomicBool::new(false),
                 hart: AtomicUsize::new(0),
             }
         }
@@ -48,10 +57,20 @@ impl Arrivals {
     /// The receiver, which has received the first `received` frames, begins to wait, on `hart`.
     /// `receiver` is not 0.
     pub fn begin(&self, receiver: u64, received: u16, hart: usize) {
-        // A look that sees the one store and not the other wakes in vain, or leaves it to the next
-        // look.
-        self.hart.store(hart, Relaxed);
+        // A look that sees one of the stores and not another wakes in vain, or leaves it to the
+        // next look.
         self.received.store(received, Relaxed);
+        self.begin_as(receiver, false, hart);
+    }
+
+    /// The receiver begins to rest, on `hart`. `receiver` is not 0.
+    pub fn begin_rest(&self, receiver: u64, hart: usize) {
+        self.begin_as(receiver, true, hart);
+    }
+
+    fn begin_as(&self, receiver: u64, rests: bool, hart: usize) {
+        self.hart.store(hart, Relaxed);
+        self.rests.store(rests, Relaxed);
         self.waiter.store(receiver, Release);
     }
 
@@ -80,17 +99,76 @@ impl Arrivals {
     }
 
     /// A hart looks: takes the receiver if the card's count of frames, `arrived`, is not the
-    /// receiver's.
+    /// receiver's, unless it rests.
     #[must_use]
     pub fn look(&self, arrived: u16) -> u64 {
-        if arrived == self.received.load(Relaxed) { 0 } else { self.take() }
+        if arrived == self.received.load(Relaxed) || self.rests.load(Relaxed) {
+            return 0;
+        }
+        self.take()
     }
 
-    /// `hart` is to sleep. Returns the receiver if it began to wait there, or if a frame has come:
-    /// then the caller wakes it, and does not sleep.
+    /// `hart` is to sleep. Returns the receiver if it began to wait there, rests, or if a frame has
+    /// come: then the caller wakes it, and does not sleep.
     #[must_use]
     pub fn begin_sleep(&self, hart: usize, arrived: u16) -> u64 {
-        if self.hart.load(Relaxed) == hart { self.take() } else { self.look(arrived) }
+        if self.hart.load(Relaxed) == hart || self.rests.load(Relaxed) {
+            return self.take();
+        }
+        self.look(arrived)
+    }
+}
+
+/// For how long the receiver may receive before others run, on a machine with one hart (decision
+/// 73). Frames that arrive faster than they are received would otherwise keep the programs, for
+/// which they are, from running at all.
+///
+/// Time in which it does not receive is credited to it up to a maximum, time in which it does is
+/// taken from that. When nothing is left, it rests. So in the long run it has half of the time if
+/// others want the rest, and all of it if not. With several harts it has no more than half of the
+/// machine anyway.
+///
+/// After J. C. Mogul and K. K. Ramakrishnan, "Eliminating Receive Livelock in an Interrupt-Driven
+/// Kernel", 1997, section 7: a limit of the time that goes to the input of packets.
+#[derive(Debug)]
+pub struct Credit {
+    left_ticks: u64,
+    most_ticks: u64,
+    rest_ticks: u64,
+    /// The end of what has been credited or taken.
+    until_ticks: u64,
+}
+
+impl Credit {
+    /// Full: the receiver may receive for `most_ticks`, and after a rest at least for `rest_ticks`,
+    /// which is how long a rest takes.
+    #[must_use]
+    pub fn new(most_ticks: u64, rest_ticks: u64) -> Self {
+        Self { left_ticks: most_ticks, most_ticks, rest_ticks, until_ticks: 0 }
+    }
+
+    /// The receiver begins to receive.
+    pub fn begin(&mut self, now_ticks: u64) {
+        let credited = self.left_ticks.saturating_add(self.passed(now_ticks));
+        self.left_ticks = credited.min(self.most_ticks);
+    }
+
+    /// The receiver has received since [`Self::begin`] or since the last call. Returns whether it
+    /// rests now.
+    #[must_use]
+    pub fn spend(&mut self, now_ticks: u64) -> bool {
+        self.left_ticks = self.left_ticks.saturating_sub(self.passed(now_ticks));
+        self.left_ticks == 0
+    }
+
+    /// The receiver has rested, until the clock has woken it or no one else wanted the hart.
+    pub fn rested(&mut self, now_ticks: u64) {
+        self.begin(now_ticks);
+        self.left_ticks = self.left_ticks.max(self.rest_ticks);
+    }
+
+    fn passed(&mut self, now_ticks: u64) -> u64 {
+        now_ticks.saturating_sub(core::mem::replace(&mut self.until_ticks, now_ticks))
     }
 }
 

@@ -5,9 +5,9 @@
 #[cfg(cops_loom)]
 pub use self::modelled::AtomicU64;
 #[cfg(not(cops_loom))]
-pub use core::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering, fence};
+pub use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(cops_loom)]
-pub use loom::sync::atomic::{AtomicU16, AtomicUsize, Ordering, fence};
+pub use loom::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering, fence};
 
 #[cfg(cops_loom)]
 mod modelled {

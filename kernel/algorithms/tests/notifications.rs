@@ -5,7 +5,7 @@
 //! lies in the ring unseen for longer than the bound, and that the hart does not sleep that looks
 //! for frames.
 
-use cops_algorithms::arrivals::{Arrivals, Busyness};
+use cops_algorithms::arrivals::{Arrivals, Busyness, Credit};
 use cops_algorithms::doorbell::{BeforeUserMode, Bounds, Owed};
 use proptest::prelude::*;
 
@@ -330,4 +330,53 @@ fn frames_are_looked_for_after_some_interrupts_without_sleep() {
     assert_eq!(count(&mut busyness, 2, 4), Busyness::INTERRUPTS_MAX);
     busyness.waited(true);
     assert_eq!(count(&mut busyness, 2, 5), Busyness::INTERRUPTS);
+}
+
+/// A receiver that always has frames, beside programs that always run: it has half of the time, and
+/// neither has the hart for long.
+#[test]
+fn a_flood_of_frames_has_half_of_the_time() {
+    const MOST: u64 = 10_000;
+    const REST: u64 = 1_000;
+    const FRAMES: u64 = 70;
+    let mut credit = Credit::new(MOST, REST);
+    let (mut now, mut received, mut longest, mut since) = (0, 0, 0, 0);
+    credit.begin(now);
+    while now < 1_000_000 {
+        now += FRAMES;
+        received += FRAMES;
+        longest = longest.max(now - since);
+        if credit.spend(now) {
+            now += REST;
+            credit.rested(now);
+            since = now;
+        }
+    }
+    assert!(received <= now / 2 + MOST + now / REST * FRAMES, "{received} of {now}");
+    assert!(received >= now / 2, "{received} of {now}");
+    assert!((MOST..MOST + FRAMES).contains(&longest), "a burst is received at once: {longest}");
+}
+
+/// Whatever its portions and pauses are, the receiver has at most half of the time, apart from what
+/// it may save up; and with half of the time it never rests.
+#[test]
+fn credit_is_time_of_others() {
+    let mut credit = Credit::new(10_000, 1_000);
+    let mut now = 5_000_000;
+    for round in 0..10_000 {
+        let length = 1 + round * 7919 % 900;
+        credit.begin(now);
+        now += length;
+        assert!(!credit.spend(now), "round {round}");
+        now += length;
+    }
+    // Nothing is saved up beyond the maximum, and others get what it has had beyond its share.
+    now += 1_000_000;
+    credit.begin(now);
+    assert!(!credit.spend(now + 9_999));
+    assert!(credit.spend(now + 10_000));
+    // No one else wanted the hart: it goes on.
+    credit.rested(now + 10_001);
+    assert!(!credit.spend(now + 11_000));
+    assert!(credit.spend(now + 11_001));
 }

@@ -70,6 +70,8 @@ pub(crate) struct Acknowledgements {
     /// Whether the connection answers, and how long the next acknowledgement waits for that.
     answers: bool,
     delay: u64,
+    /// On the fast path: how long it waits if the connection does not answer.
+    patience: u64,
 }
 
 impl Default for Acknowledgements {
@@ -85,6 +87,7 @@ impl Default for Acknowledgements {
             empty_frames: u8::MAX,
             answers: false,
             delay: DELAY_MICROSECONDS,
+            patience: DELAY_MICROSECONDS,
         }
     }
 }
@@ -175,7 +178,7 @@ impl Acknowledgements {
             self.delayed = earlier(due, Some(now + DELAY_MICROSECONDS_MAX));
             return;
         }
-        let delay = if is_first || self.waiting <= largest { DELAY_MICROSECONDS } else { 0 };
+        let delay = if is_first || self.waiting <= largest { self.patience } else { 0 };
         self.delayed = earlier(earlier(due, self.delayed), Some(now + delay));
     }
 
@@ -235,11 +238,11 @@ impl Acknowledgements {
         self.window.saturating_sub(self.waiting)
     }
 
-    /// The connection enters the fast path, with room for `free` bytes. Unless an acknowledgement
-    /// waits, smoltcp has nothing to acknowledge.
+    /// The connection enters the fast path, with room for `free` bytes. What smoltcp would have
+    /// acknowledged after its delay is acknowledged then.
     pub(crate) fn settle(&mut self, free: usize) {
-        if self.due.is_none() {
-            self.waiting = 0;
+        if self.due.is_none() && self.waiting > 0 {
+            self.delayed = Some(self.waiting_since + DELAY_MICROSECONDS);
         }
         self.window = self.window.min(free + self.waiting);
     }
@@ -257,12 +260,14 @@ impl Acknowledgements {
         let is_asked_for = self.delayed.take().is_some();
         self.asked = false;
         let in_vain = self.due.take().is_some_and(|due| due <= now || !is_asked_for);
-        self.waiting = 0;
+        let has_more = core::mem::take(&mut self.waiting) > 0;
         self.empty_frames = if with_data { 0 } else { self.empty_frames.saturating_add(1) };
         if with_data {
             if let Some(received_at) = self.received_at.take() {
                 let took = now.saturating_sub(received_at);
                 self.answers = took < DELAY_MICROSECONDS_MAX;
+                let is_behind = !self.answers && has_more;
+                self.patience = if is_behind { DELAY_MICROSECONDS_MAX } else { DELAY_MICROSECONDS };
                 self.delay = (2 * took).clamp(DELAY_MICROSECONDS, DELAY_MICROSECONDS_MAX);
             }
         } else if in_vain {
@@ -340,6 +345,36 @@ mod tests {
         assert_eq!(state.due(), Some(70_000 + 120_000));
     }
 
+    /// Requests come faster than they are answered: an acknowledgement of each would make the
+    /// server slower still. Where nothing has come since the request that is answered, the program
+    /// is not behind: it may be a client that has thought for long before its next request.
+    #[test]
+    fn a_connection_that_is_behind_acknowledges_rarely() {
+        for is_behind in [true, false] {
+            let mut state = Acknowledgements::default();
+            state.sent(false, 4096, 0);
+            state.arrived(24, BYTES, 1_000);
+            assert_eq!(state.due(), Some(11_000));
+            state.sent(false, 4096, 11_000);
+            if is_behind {
+                state.arrived(24, BYTES, 180_000);
+            }
+            state.sent(true, 4096, 181_000);
+            assert!(!state.arrived(24, BYTES, 200_000), "it does not answer soon");
+            let due = if is_behind { 380_000 } else { 210_000 };
+            assert_eq!(state.due(), Some(due));
+            state.arrived(24, BYTES, 250_000);
+            assert_eq!(state.due(), Some(due), "no more than a segment");
+            state.arrived(1460, BYTES, 260_000);
+            assert_eq!(state.due(), Some(due.min(260_000)), "more than a segment");
+            state.sent(true, 4096, 270_000);
+            assert!(state.arrived(24, BYTES, 280_000), "it answers");
+            state.sent(false, 4096, 460_000);
+            state.arrived(24, BYTES, 470_000);
+            assert_eq!(state.due(), Some(480_000), "as before");
+        }
+    }
+
     /// Data of two whole segments is no request. It is acknowledged at once if the peer can send
     /// more; otherwise when the program has read, and then the connection does not answer any more.
     #[test]
@@ -390,6 +425,7 @@ mod tests {
         assert_eq!(used_up, (true, Some(12_000)), "also if the window is used up");
         assert_eq!((state.waiting(2_200), state.window_left()), ((4096, 2_000), 0));
         assert_eq!(arrived(&mut state, 1, 2_300), (false, Some(2_300)), "a question");
+        state.sent(false, 0, 2_300);
         state.sent(true, 1000, 182_000);
         // It does not answer any more. Its acknowledgement would not let the peer send anything.
         assert_eq!(arrived(&mut state, 700, 200_000), (false, Some(380_000)), "a small window");

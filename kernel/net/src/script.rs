@@ -3,6 +3,8 @@
 //! smoltcp's sockets cannot be changed from outside except by segments. A script is a sequence of
 //! segments that are made up, and of attempts to send that are thrown away.
 
+use core::ops::Range;
+
 use smoltcp::iface::{Interface, SocketSet};
 use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, RxToken, TxToken};
 use smoltcp::time::Instant;
@@ -32,9 +34,8 @@ struct Page<'a> {
     capabilities: DeviceCapabilities,
     received: Option<&'a [u8]>,
     sent: &'a mut [u8],
-    /// Number of packets sent, and the sequence number of the last one.
-    count: usize,
-    sequence: TcpSeqNumber,
+    /// The sequence number of the last packet sent, and where its data is.
+    last: Option<(TcpSeqNumber, Range<usize>)>,
 }
 
 struct Received<'a>(&'a [u8]);
@@ -52,9 +53,9 @@ impl TxToken for Room<'_, '_> {
         let Room(page) = self;
         let packet = &mut page.sent[..length];
         let result = write(packet);
-        page.count += 1;
         // smoltcp writes no options of IPv4.
-        page.sequence = TcpPacket::new_unchecked(&packet[20..]).seq_number();
+        let segment = TcpPacket::new_unchecked(&packet[20..]);
+        page.last = Some((segment.seq_number(), 20 + usize::from(segment.header_len())..length));
         result
     }
 }
@@ -100,24 +101,24 @@ impl Script<'_> {
             capabilities: self.capabilities.clone(),
             received: Some(packet),
             sent,
-            count: 0,
-            sequence: TcpSeqNumber(0),
+            last: None,
         };
         self.interface.poll_ingress_single(instant(at), &mut page, self.sockets);
     }
 
     /// smoltcp sends a segment, if it has one. Returns its sequence number.
     pub(crate) fn send(&mut self, at: u64) -> Option<TcpSeqNumber> {
+        self.send_data(at).map(|(sequence, _)| sequence)
+    }
+
+    /// The same, with the segment's data.
+    pub(crate) fn send_data(&mut self, at: u64) -> Option<(TcpSeqNumber, &[u8])> {
         let (_, sent) = self.memory.split_at_mut(MADE_UP_BYTES_MAX);
-        let mut page = Page {
-            capabilities: self.capabilities.clone(),
-            received: None,
-            sent,
-            count: 0,
-            sequence: TcpSeqNumber(0),
-        };
+        let mut page =
+            Page { capabilities: self.capabilities.clone(), received: None, sent, last: None };
         self.interface.poll_egress(instant(at), &mut page, self.sockets);
-        (page.count > 0).then_some(page.sequence)
+        let (sequence, data) = page.last?;
+        Some((sequence, page.sent.get(data)?))
     }
 
     /// A segment of the peer without anything.

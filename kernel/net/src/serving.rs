@@ -105,11 +105,11 @@ impl LinkCore {
         if sent {
             stream.note_sent(socket, now);
         }
-        // Also if no answer comes soon: a server that cannot keep up must not get slower by that.
-        // Nothing is left to be acknowledged.
+        stream.tracking.note_sent(socket, wish.is_some_and(|at| at <= now));
+        // Also if no answer comes soon, or the last ones are under way: a server that cannot keep
+        // up must not get slower by that.
         if is_usual
-            && sent
-            && socket.send_queue() == 0
+            && (sent || socket.send_queue() > 0)
             && stream.tracking.count_exchange()
             && self.enter_fast_path(shared, endpoint, state, now)
         {

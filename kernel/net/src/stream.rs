@@ -159,6 +159,11 @@ impl Stream {
         self.last_heard
     }
 
+    /// Since when the peer has owed an answer, if that is known.
+    pub(crate) fn waiting_since(&self) -> Option<u64> {
+        self.waiting_since
+    }
+
     /// Whether nothing has arrived for `microseconds`.
     pub(crate) fn is_idle(&self, microseconds: u64, now: u64) -> bool {
         self.last_heard + microseconds <= now
@@ -174,8 +179,7 @@ impl Stream {
             && self.failure.is_none()
     }
 
-    /// The connection is on the fast path: its peer owes nothing, and is owed at most an
-    /// acknowledgement that waits.
+    /// The connection is on the fast path, which counts from now on what its peer owes.
     /// There is room for `free` bytes.
     pub(crate) fn note_entered(&mut self, free: usize) {
         self.waiting_since = None;
@@ -192,7 +196,8 @@ impl Stream {
         is_usual: bool,
         now: u64,
     ) -> Option<u64> {
-        let length = segment.payload_length;
+        // What is not in order, or is rejected, smoltcp acknowledges at once.
+        let length = if is_usual { segment.payload_length } else { 0 };
         let may_wait = is_usual && socket.send_queue() == 0;
         let half = socket.recv_capacity() / 2;
         self.acknowledgements.received(length, may_wait, half, now)

@@ -190,6 +190,109 @@ fn a_peer_that_sends_ahead_comes_back_to_the_fast_path() {
     assert!(statistics.frames_fast > 2 * ROUNDS as u64, "{}", statistics.frames_fast);
 }
 
+/// A client that sends ahead over a cable with such a latency, from the first request on: whenever
+/// a request arrives, answers are on the way that it does not acknowledge. Each is answered after
+/// `service` microseconds. Returns the times that the server has entered and left the fast path,
+/// and the frames that it has sent.
+fn overload_from_the_beginning(latency: u64, service: u64, faults: Faults) -> ([u64; 2], u64) {
+    const ROUNDS: usize = 300;
+    const BYTES: usize = 24;
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    let (client, server) = world.pair(&listener);
+    client.set_no_delay(true);
+    server.set_no_delay(true);
+    for host in [&world.a, &world.b] {
+        host.incoming.lock().unwrap().latency_microseconds = latency;
+    }
+    world.set_faults(faults);
+    let before = world.b.stack.statistics();
+    let requests: Vec<u8> = (0..ROUNDS).flat_map(|round| message(round, BYTES)).collect();
+    let (mut sent, mut served, mut answers) = (0, 0, Vec::new());
+    let (mut next_request, mut next_answer) = (0, 0);
+    let (mut received, mut answered, mut buffer) = (Vec::new(), 0, [0; BYTES]);
+    let complete = world.run_until(600 * SECOND, |world| {
+        let now = world.now();
+        if sent < requests.len() && now >= next_request {
+            sent += client.try_send(&requests[sent..][..BYTES - sent % BYTES]).unwrap_or(0);
+            next_request = now + service * 3 / 4;
+        }
+        if now >= next_answer {
+            let room = BYTES - received.len();
+            if let Ok(count) = server.try_receive(&mut buffer[..room]) {
+                received.extend_from_slice(&buffer[..count]);
+            }
+            if received.len() == BYTES {
+                answered += server.try_send(&received[answered..]).unwrap_or(0);
+            }
+            if answered == BYTES {
+                received.clear();
+                answered = 0;
+                served += 1;
+                next_answer = now + service;
+            }
+        }
+        while let Ok(count @ 1..) = client.try_receive(&mut buffer) {
+            answers.extend_from_slice(&buffer[..count]);
+        }
+        world.run_for(service / 8);
+        answers.len() == requests.len()
+    });
+    assert!(complete, "{served} answers, {} bytes have arrived", answers.len());
+    assert!(answers == requests, "other answers");
+    let after = world.b.stack.statistics();
+    let [entered, left] = [
+        after.fast_path_entered - before.fast_path_entered,
+        after.fast_path_left - before.fast_path_left,
+    ];
+    ([entered, left], after.frames_transmitted - before.frames_transmitted)
+}
+
+/// A connection that never was in a quiet moment enters with what it has sent and what it has not.
+#[test]
+fn a_connection_enters_with_answers_in_flight() {
+    for (latency, service) in [(50, 4_000), (20_000, 4_000), (200_000, 10_000)] {
+        let (changes, frames) = overload_from_the_beginning(latency, service, Faults::default());
+        assert_eq!(changes, [1, 0], "entered and left, {latency} us");
+        assert!(frames < 400, "{frames} frames for 300 answers, {latency} us");
+    }
+}
+
+/// What has arrived before is acknowledged as late as it would have been without the fast path.
+#[test]
+fn what_smoltcp_had_to_acknowledge_at_the_entry_is_acknowledged() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    let (client, server) = world.pair(&listener);
+    client.set_no_delay(true);
+    server.set_no_delay(true);
+    world.a.incoming.lock().unwrap().latency_microseconds = 100_000;
+    assert_eq!(server.try_send(&message(0, 24)), Ok(24));
+    world.run_for(1000);
+    for round in 0..3 {
+        assert_eq!(world.b.stack.statistics().fast_path_entered, 0);
+        assert_eq!(client.try_send(&message(round, 24)), Ok(24));
+        world.run_for(1000);
+    }
+    let before = world.b.stack.statistics();
+    assert_eq!(before.fast_path_entered, 1, "its answer is in flight");
+    world.run_for(8_000);
+    let after = world.b.stack.statistics();
+    assert_eq!(after.frames_transmitted, before.frames_transmitted + 1, "10 ms after the first");
+    world.run_for(50_000);
+    let later = world.b.stack.statistics();
+    assert_eq!(later.frames_transmitted, after.frames_transmitted, "once");
+    assert_eq!(times_left(&world), 0);
+}
+
+/// If they are lost, the socket that it gets again sends them again.
+#[test]
+fn what_was_in_flight_at_the_entry_is_repeated() {
+    let faults = Faults { lost_per_thousand: 30, jitter_microseconds: 500, ..Faults::default() };
+    let ([entered, left], _) = overload_from_the_beginning(20_000, 4_000, faults);
+    assert!(entered >= 2 && left >= 1, "entered {entered} times, left {left}");
+}
+
 /// The SYN `frame` with the option of timestamps, as Linux sends it.
 fn with_timestamps(frame: &[u8]) -> Vec<u8> {
     let (ignored, usual) = (ChecksumCapabilities::ignored(), ChecksumCapabilities::default());

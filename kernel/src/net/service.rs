@@ -2,7 +2,8 @@
 //!
 //! Interrupts arrive through the device's line, which is disabled from the interrupt until the
 //! device has no more frames. While all harts are busy, it stays disabled, and frames are looked
-//! for (`sched::arrivals`). The service works in bounded portions and yields between them.
+//! for (`sched::arrivals`). The service works in bounded portions and yields between them. On a
+//! machine with one hart it has at most half of the time that programs could use (decision 73).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -11,7 +12,7 @@ use core::net::IpAddr;
 use core::task::Poll;
 
 use cops_abi::{Errno, Priority, bootargs};
-use cops_algorithms::arrivals::Busyness;
+use cops_algorithms::arrivals::{Busyness, Credit};
 use cops_fallible::{List, try_arc, try_box};
 use cops_net::{
     Clock, Configuration, DeviceFull, EthernetAddressing, FrameDevice, RandomSeeds, Stack,
@@ -214,6 +215,7 @@ const ATTEMPTS: u32 = 4;
 async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Box<Receiver>) {
     line.enable();
     let mut busyness = Busyness::default();
+    let mut share = Share::new();
     loop {
         line.next().await;
         receiver.acknowledge();
@@ -224,7 +226,7 @@ async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Box<Recei
         loop {
             // The wake may also mean that there is room to transmit again.
             stack.transmit_ready();
-            let found_some = receive_all(stack, &mut receiver).await;
+            let found_some = receive_all(stack, &mut receiver, &mut share).await;
             if found_some && are_looked_for {
                 are_looked_for = arrivals::next(receiver.received()).await;
                 busyness.waited(are_looked_for);
@@ -238,10 +240,45 @@ async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Box<Recei
     }
 }
 
+/// What the receiver may have of the machine's time; `None` with several harts.
+struct Share(Option<Credit>);
+
+impl Share {
+    fn new() -> Self {
+        // It may save up the longest slice, so that a burst is received at once.
+        let credit = || {
+            let [most, rest] = [1000 * timer::SLICE_MILLISECONDS, arrivals::LATEST_MICROSECONDS]
+                .map(timer::ticks_from_microseconds);
+            Credit::new(most, rest)
+        };
+        Self((arch::hart_count() == 1).then(credit))
+    }
+
+    /// The receiver begins to receive.
+    fn begin(&mut self) {
+        if let Some(credit) = &mut self.0 {
+            credit.begin(arch::now_ticks());
+        }
+    }
+
+    /// The receiver has received. Returns whether it has rested after that, because it had had its
+    /// share.
+    async fn spend(&mut self) -> bool {
+        let Some(credit) = &mut self.0 else { return false };
+        if !credit.spend(arch::now_ticks()) {
+            return false;
+        }
+        arrivals::rest().await;
+        credit.rested(arch::now_ticks());
+        true
+    }
+}
+
 /// Passes frames to the stack, in portions, until there are no more. Returns whether there were
 /// some.
-async fn receive_all(stack: &Stack, receiver: &mut Receiver) -> bool {
+async fn receive_all(stack: &Stack, receiver: &mut Receiver, share: &mut Share) -> bool {
     let mut found_some = false;
+    share.begin();
     loop {
         let mut attempts = 0..ATTEMPTS;
         let count = poll_fn(|context| {
@@ -257,6 +294,9 @@ async fn receive_all(stack: &Stack, receiver: &mut Receiver) -> bool {
         })
         .await;
         found_some |= count > 0;
+        if share.spend().await {
+            continue;
+        }
         if count < FRAMES_PER_PORTION {
             return found_some;
         }

@@ -10,8 +10,12 @@
 //! - by the timer interrupt of its hart, which comes after [`LATEST_MICROSECONDS`]: by it a program
 //!   that computes for long is interrupted. Then it goes back to interrupts.
 //!
-//! If it finds no frame, it goes back to interrupts, too. The transitions are
-//! `cops_algorithms::arrivals`, which the model checker explores.
+//! If it finds no frame, it goes back to interrupts, too.
+//!
+//! A receiver that has had its share of the hart rests in [`rest`], although there are frames
+//! (decision 73). It ends in the same ways, except for the looks.
+//!
+//! The transitions are `cops_algorithms::arrivals`, which the model checker explores.
 #![forbid(unsafe_code)]
 
 use core::future::poll_fn;
@@ -26,9 +30,9 @@ use super::timer;
 use crate::arch;
 use crate::drivers::virtio_net::Returned;
 
-/// The time after which the receiver looks by itself, while user mode runs: as long as the shortest
-/// slice.
-const LATEST_MICROSECONDS: u64 = 1000;
+/// The time after which the receiver looks by itself, while user mode runs, and how long it rests:
+/// as long as the shortest slice.
+pub const LATEST_MICROSECONDS: u64 = 1000;
 
 static ARRIVALS: Arrivals = Arrivals::new();
 
@@ -58,6 +62,17 @@ pub fn install(arrived: Returned) {
 /// Waits until a frame may have come after the first `received`. The card does not interrupt
 /// meanwhile. Returns whether that was in time: not if it was the clock that ended the wait.
 pub async fn next(received: u16) -> bool {
+    wait(|receiver, hart| ARRIVALS.begin(receiver, received, hart)).await
+}
+
+/// Lets others run for [`LATEST_MICROSECONDS`], or until no one else wants the hart. The card does
+/// not interrupt meanwhile.
+pub async fn rest() {
+    wait(|receiver, hart| ARRIVALS.begin_rest(receiver, hart)).await;
+}
+
+/// Waits after `begin`. Returns whether something else than the clock ended that.
+async fn wait(mut begin: impl FnMut(u64, usize)) -> bool {
     let mut is_first = true;
     poll_fn(|_| {
         if is_first && let Some(me) = cops_executor::current() {
@@ -65,7 +80,7 @@ pub async fn next(received: u16) -> bool {
             let now_ticks = arch::now_ticks();
             BEGAN_TICKS.store(now_ticks, Relaxed);
             IS_LATE.store(false, Relaxed);
-            ARRIVALS.begin(me.raw(), received, arch::hart_index());
+            begin(me.raw(), arch::hart_index());
             timer::interrupt_by(latest_look(now_ticks));
             return Poll::Pending;
         }
@@ -125,8 +140,8 @@ pub fn begin_sleep() -> bool {
     !are_awaited() || !take_before_sleep()
 }
 
-/// Wakes the receiver, which waits, if it is this hart's or a frame has come. Returns whether it
-/// did.
+/// Wakes the receiver, which waits, if it is this hart's, rests, or a frame has come. Returns
+/// whether it did.
 #[cold]
 #[inline(never)]
 fn take_before_sleep() -> bool {

@@ -235,3 +235,69 @@ fn sleep_against_sleep() {
         },
     );
 }
+
+fn rests(card: &Card) {
+    card.arrivals.begin_rest(RECEIVER, HART);
+}
+
+/// Rule 4: a receiver that rests knows of the frames, so a look leaves it alone.
+#[test]
+fn rest_against_look() {
+    explore(
+        |card| card.arrived.store(1, SeqCst),
+        rests,
+        Card::enter_user_mode,
+        |card, (), _| {
+            // A look may see it and not yet that it rests: then it receives on.
+            assert_eq!(card.wakes() == 0, card.arrivals.is_awaited());
+            assert!(!card.enter_user_mode());
+        },
+    );
+}
+
+/// Whichever hart has nothing else to do takes it, once.
+#[test]
+fn rest_against_sleep() {
+    for sleeper in [HART, OTHER] {
+        explore(
+            |card| card.arrived.store(1, SeqCst),
+            move |card| {
+                rests(card);
+                card.go_to_sleep(HART)
+            },
+            move |card| card.go_to_sleep(sleeper),
+            |card, sleeps, other_sleeps| {
+                assert!(!card.arrivals.is_awaited() && card.wakes() == 1);
+                assert!(sleeps != other_sleeps);
+            },
+        );
+    }
+}
+
+#[test]
+fn rest_is_taken_once() {
+    for one in [Card::leave, Card::clock, |card| card.go_to_sleep(HART)] {
+        for other in [Card::leave, Card::clock] {
+            explore(rests, one, other, |card, _, _| {
+                assert!(card.wakes() == 1 && !card.arrivals.is_awaited());
+            });
+        }
+    }
+}
+
+/// It waits for frames after a rest: no look mistakes the one for the other for ever.
+#[test]
+fn begin_after_rest_against_look() {
+    explore(
+        |card| {
+            rests(card);
+            card.arrivals.end();
+        },
+        waits,
+        |card| {
+            card.arrived.store(1, SeqCst);
+            card.enter_user_mode()
+        },
+        |card, (), is_woken| assert!(is_woken != card.enter_user_mode() && card.wakes() == 1),
+    );
+}

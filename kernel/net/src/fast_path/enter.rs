@@ -7,14 +7,14 @@ use alloc::sync::Arc;
 
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::socket::tcp::{Socket, State};
-use smoltcp::wire::{TcpPacket, TcpRepr};
+use smoltcp::wire::{TcpPacket, TcpRepr, TcpSeqNumber};
 
-use super::{FastPath, Memory, Template, grow};
+use super::{FastPath, Memory, RETRANSMISSION_MICROSECONDS, Template, grow};
 use crate::bytes::ByteQueue;
 use crate::endpoint::{Endpoint, EndpointState, INITIAL_WINDOW_BYTES, LinkKind, Protocol};
 use crate::frame::Segment;
-use crate::link_core::LinkCore;
-use crate::script::DATA_BYTES_MAX;
+use crate::link_core::{LinkCore, instant};
+use crate::script::{DATA_BYTES_MAX, Script};
 use crate::shared::{IDLE_MICROSECONDS, QueueCharge, Shared};
 use crate::stream::{Owner, Snapshot, Stream};
 
@@ -23,6 +23,9 @@ const EXCHANGES_MIN: u32 = 3;
 const EXCHANGES_MAX: u32 = 192;
 /// A stay with fewer segments was short.
 const SHORT_STAY_SEGMENTS: u32 = 64;
+/// Calls of smoltcp for what it has not got acknowledged: the segments of a buffer, an
+/// acknowledgement that is due before, and a segment that is sent twice.
+const POLLS_OF_A_COPY: usize = DATA_BYTES_MAX / 536 + 4;
 /// The largest segment over Ethernet, as smoltcp computes it from the interface's packet size.
 const SEGMENT_BYTES_DEFAULT: u16 = 536;
 
@@ -46,6 +49,9 @@ pub(crate) struct Tracking {
     /// is missing.
     furthest: u32,
     pub(super) peer_window: u16,
+    /// The next number to be sent, if it is known. It is not if smoltcp may have left some of its
+    /// bytes for later.
+    next_to_send: Option<u32>,
     /// Our largest segment.
     segment_bytes: u16,
     /// Usual exchanges since it last left, and how many are required.
@@ -61,6 +67,7 @@ impl Default for Tracking {
             unacknowledged: 0,
             furthest: 0,
             peer_window: 0,
+            next_to_send: None,
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             exchanges: 0,
             required: EXCHANGES_MIN,
@@ -128,6 +135,26 @@ impl Tracking {
         }
     }
 
+    /// smoltcp has sent what it wants to of the bytes of `socket`; `has_more`: it wants to go on.
+    pub(crate) fn note_sent(&mut self, socket: &Socket<'_>, has_more: bool) {
+        let queued = socket.send_queue();
+        let all = queued == 0
+            || !(has_more || socket.nagle_enabled()) && queued <= self.scaled(self.peer_window);
+        self.next_to_send = all.then(|| self.unacknowledged.wrapping_add(queued as u32));
+    }
+
+    /// The next number to be sent of a socket with `queued` bytes, if it is known and smoltcp would
+    /// send all of them.
+    fn next_to_send(&self, queued: usize) -> Option<u32> {
+        if queued == 0 {
+            return Some(self.unacknowledged);
+        }
+        let in_flight = |number: u32| number.wrapping_sub(self.unacknowledged) as usize;
+        self.next_to_send.filter(|&number| {
+            in_flight(number) <= queued && queued <= self.scaled(self.peer_window)
+        })
+    }
+
     /// An exchange was usual. Returns whether there were enough.
     pub(crate) fn count_exchange(&mut self) -> bool {
         self.exchanges += 1;
@@ -140,6 +167,7 @@ impl Tracking {
         self.furthest = fast.next_expected;
         self.unacknowledged = fast.unacknowledged;
         self.peer_window = fast.peer_window;
+        self.next_to_send = None;
         self.exchanges = 0;
         self.required = if fast.segments < SHORT_STAY_SEGMENTS {
             (2 * self.required).min(EXCHANGES_MAX)
@@ -168,13 +196,42 @@ fn may_enter(shared: &Shared, socket: &Socket<'_>, stream: &Stream) -> bool {
     configuration.fast_path
         && stream.is_open_for_its_handle()
         && socket.state() == State::Established
-        && socket.send_queue() == 0
         && tracking.furthest == tracking.next_expected
         && configuration.transmit_buffer_bytes <= INITIAL_WINDOW_BYTES
         && configuration.receive_buffer_bytes <= DATA_BYTES_MAX
         && tracking.options.is_some_and(|options| {
             options.segment_bytes_max.is_some_and(|bytes| bytes >= SEGMENT_BYTES_DEFAULT)
         })
+}
+
+impl Script<'_> {
+    /// Copies the bytes that smoltcp has not got acknowledged to `queue`, which has room for them:
+    /// smoltcp cannot be asked for them, but sends them again when its timer expires. The first of
+    /// them has the number `first` there. Returns whether all were copied.
+    fn copy_unacknowledged(
+        &mut self,
+        first: TcpSeqNumber,
+        length: usize,
+        queue: &mut ByteQueue,
+        now: u64,
+    ) -> bool {
+        for _ in 0..POLLS_OF_A_COPY {
+            let at = self.interface.poll_at(instant(now), self.sockets);
+            let at = at.and_then(|at| u64::try_from(at.total_micros()).ok());
+            let Some((sequence, data)) = self.send_data(at.map_or(now, |at| at.max(now))) else {
+                continue;
+            };
+            let offset = (sequence.0 as u32).wrapping_sub(first.0 as u32) as usize;
+            let new = queue.len().checked_sub(offset).and_then(|known| data.get(known..));
+            if new.is_some_and(|new| queue.try_append(new).is_err()) {
+                return false;
+            }
+            if queue.len() >= length {
+                return queue.len() == length;
+            }
+        }
+        false
+    }
 }
 
 impl LinkCore {
@@ -189,18 +246,40 @@ impl LinkCore {
         if endpoint.link != LinkKind::Ethernet || self.direct.is_none() {
             return false;
         }
-        let header = state.path.header();
+        let (header, shift) = (state.path.header(), state.shift);
         let packet_bytes = self.transport.direct_capabilities().max_transmission_unit;
         let Some((socket, stream)) = state.stream() else { return false };
         if !may_enter(shared, socket, stream) {
             return false;
         }
         let Some(template) = Template::new(&header, &stream.key) else { return false };
-        let (mut received, mut charge) = (ByteQueue::default(), QueueCharge::new(shared));
-        let unread = socket.recv_queue();
-        if unread > 0 && grow(&mut received, &mut charge, unread).is_err() {
+        let (unread, queued) = (socket.recv_queue(), socket.send_queue());
+        let Some(next_to_send) = stream.tracking.next_to_send(queued) else { return false };
+        // If the peer has owed an acknowledgement for long, smoltcp sends again.
+        let sent_at = stream.waiting_since().filter(|_| queued > 0).unwrap_or(now);
+        if sent_at + RETRANSMISSION_MICROSECONDS <= now {
             return false;
         }
+        let (mut received, mut outgoing) = (ByteQueue::default(), ByteQueue::default());
+        let mut charge = QueueCharge::new(shared);
+        if unread > 0 && grow(&mut received, &mut charge, unread).is_err()
+            || queued > 0 && grow(&mut outgoing, &mut charge, queued).is_err()
+        {
+            return false;
+        }
+        let (first, key) = (stream.tracking.unacknowledged.wrapping_sub(shift), stream.key);
+        if queued > 0 {
+            let capabilities = self.transport.direct_capabilities();
+            let Some(interface) = &mut self.direct else { return false };
+            let (sockets, memory) = (&mut state.sockets, &mut self.memory);
+            let mut script = Script { interface, capabilities, sockets, key, memory };
+            let first = TcpSeqNumber(first as i32);
+            if !script.copy_unacknowledged(first, queued, &mut outgoing, now) {
+                debug_assert!(false, "smoltcp does not send again");
+                return false;
+            }
+        }
+        let Some((socket, stream)) = state.stream() else { return false };
         while socket.can_recv() {
             // Cannot fail: there is room for all.
             let moved = socket.recv(|bytes| {
@@ -218,16 +297,16 @@ impl LinkCore {
         let fast = FastPath {
             next_expected: tracking.next_expected,
             unacknowledged: tracking.unacknowledged,
-            next_to_send: tracking.unacknowledged,
+            next_to_send,
             peer_window: tracking.peer_window,
             received,
-            outgoing: ByteQueue::default(),
+            outgoing,
             charge,
             memory: Memory::Enough,
             receive_capacity: socket.recv_capacity(),
             transmit_capacity: socket.send_capacity(),
             nagle: socket.nagle_enabled(),
-            sent_at: now,
+            sent_at,
             segments: 0,
             template,
         };
@@ -260,6 +339,7 @@ impl LinkCore {
         if waits {
             return Some(stream.last_heard() + IDLE_MICROSECONDS);
         }
-        may_enter(shared, socket, stream).then(|| stream.last_heard() + shared.idle_microseconds())
+        let may_enter = socket.send_queue() == 0 && may_enter(shared, socket, stream);
+        may_enter.then(|| stream.last_heard() + shared.idle_microseconds())
     }
 }

@@ -16,7 +16,7 @@ pub fn run(workspace: &Workspace, options: &Serve) -> Outcome<u8> {
         (Network::User(_), ports) => Network::User(ports.to_vec()),
         (tap, []) => tap.clone(),
         // `--net` does not offer this.
-        (Network::Isolated | Network::Absent, _) => {
+        (Network::Isolated | Network::Absent | Network::Datagrams { .. }, _) => {
             return Err(Failure::new("--port does not go with a machine of its own"));
         }
         (Network::Tap(name), _) => {

@@ -20,6 +20,8 @@ pub enum Network {
     Absent,
     /// A tap device of the host, which the administrator has created.
     Tap(String),
+    /// Each frame is a datagram between two ports of the host's loopback.
+    Datagrams { machine: u16, peer: u16 },
 }
 
 impl FromStr for Network {
@@ -50,6 +52,9 @@ pub enum Idle {
     Skipped,
     /// It waits for the host: time-outs towards external peers keep their meaning.
     Waited,
+    /// The same, and a guest that computes waits, too: its instructions take the time that they are
+    /// said to take, if this host is fast enough.
+    Aligned,
 }
 
 /// The options of a boot.
@@ -128,8 +133,12 @@ impl Boot {
         // A guest that resets itself has crashed: end instead of restarting.
         add(&["-no-reboot"]);
         if let Some(idle) = self.count_instructions {
-            let sleep = if idle == Idle::Skipped { "off" } else { "on" };
-            add(&["-icount", &format!("shift={},sleep={sleep}", self.clock_shift)]);
+            let idle = match idle {
+                Idle::Skipped => "sleep=off",
+                Idle::Waited => "sleep=on",
+                Idle::Aligned => "sleep=on,align=on",
+            };
+            add(&["-icount", &format!("shift={},{idle}", self.clock_shift)]);
         }
         if self.count_instructions.is_some() {
             // The machine's entropy and date must be the same in each run, so that the run is
@@ -172,6 +181,9 @@ impl Boot {
             }
             Network::Isolated => "user,id=net0,restrict=on".to_owned(),
             Network::Tap(name) => format!("tap,id=net0,ifname={name},script=no,downscript=no"),
+            Network::Datagrams { machine, peer } => {
+                format!("socket,id=net0,udp=127.0.0.1:{peer},localaddr=127.0.0.1:{machine}")
+            }
             Network::Absent => return None,
         })
     }

@@ -1,8 +1,10 @@
 //! Runs a normal program beside some hostile ones, on one hart with counted instructions, and
-//! checks its latency and its CPU share. `./cops bench hostile` measures all of them for longer.
+//! checks its latency and its CPU share; and one beside a flood of frames. `./cops bench hostile`
+//! measures all of them for longer.
 
-use super::{Case, Context, step};
+use super::{Case, Context, flood, step};
 use crate::cli::Machine as MachineOptions;
+use crate::commands::Prepared;
 use crate::commands::bench::{hostile, shares};
 use crate::error::Outcome;
 
@@ -26,10 +28,30 @@ const LATENCY_LIMIT: f64 = 3.0;
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let prepared = context.prepared()?;
     let machine = MachineOptions::new(1, "512M");
+    // `--filter` begins with a group.
+    let is_chosen = |group| context.options.filter().is_none_or(|text| text.starts_with(group));
     let mut cases = Vec::new();
+    if is_chosen("flood") {
+        cases.push(flood::case(context, "flood/frames")?);
+    }
+    if is_chosen("share") {
+        shares_beside(prepared, &machine, &mut cases)?;
+    }
+    if is_chosen("latency") {
+        latencies_beside(prepared, &machine, &mut cases)?;
+    }
+    cases.retain(|case| context.is_chosen(&case.name));
+    Ok(cases)
+}
+
+fn shares_beside(
+    prepared: &Prepared,
+    machine: &MachineOptions,
+    cases: &mut Vec<Case>,
+) -> Outcome<()> {
     let mut step = step("shares of the CPU, instructions counted");
     step.detail("running");
-    for row in shares::run(prepared, &machine, true, &["crowds=1", "work-ms=200", KINDS_OF_SHARES])?
+    for row in shares::run(prepared, machine, true, &["crowds=1", "work-ms=200", KINDS_OF_SHARES])?
     {
         let name = format!("share/{}", row["kind"].as_str().unwrap_or_default());
         let (share, goal) = (
@@ -47,8 +69,16 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             )
         });
     }
+    Ok(())
+}
+
+fn latencies_beside(
+    prepared: &Prepared,
+    machine: &MachineOptions,
+    cases: &mut Vec<Case>,
+) -> Outcome<()> {
     for (kinds, ceiling, relation) in KINDS_OF_LATENCIES {
-        for (kind, ratio) in hostile::latencies_beside(prepared, &machine, kinds, ceiling, 100)? {
+        for (kind, ratio) in hostile::latencies_beside(prepared, machine, kinds, ceiling, 100)? {
             let name = format!("latency/{kind}, {relation}");
             cases.push(match ratio {
                 Some(ratio) if ratio <= LATENCY_LIMIT => Case::passed(name),
@@ -59,5 +89,5 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             });
         }
     }
-    Ok(cases)
+    Ok(())
 }

@@ -13,6 +13,7 @@ mod examples;
 mod exec;
 mod executor;
 mod firmware;
+mod flood;
 mod format;
 mod fuzz;
 mod guest;

@@ -129,9 +129,9 @@ const STAGES: [Stage; 26] = [
     },
     Stage {
         name: "hostile",
-        about: "an honest program beside some hostile ones: its latency and its share of the CPU, counted",
+        about: "an honest program beside some hostile ones: its latency and its share of the CPU, counted; one beside a flood of frames",
         is_long: true,
-        can_choose: false,
+        can_choose: true,
         run: hostile::run,
     },
     Stage {
@@ -274,7 +274,7 @@ mod tests {
             names(&["--filter", "x"]).unwrap(),
             [
                 "docs", "host", "loom", "peers", "firmware", "guest", "disk", "starve", "portions",
-                "fuzz", "exec", "linux", "tutorial", "shell", "debug", "system"
+                "hostile", "fuzz", "exec", "linux", "tutorial", "shell", "debug", "system"
             ]
         );
         assert_eq!(names(&["x"]).unwrap(), names(&["--filter", "x"]).unwrap());

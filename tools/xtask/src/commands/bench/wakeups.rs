@@ -115,7 +115,7 @@ impl Setting {
             _ if self.clock == "wall" => {}
             Idle::Skipped => boot.make_repeatable(),
             // The benchmark's peer is outside.
-            Idle::Waited => boot.count_instructions = Some(idle),
+            Idle::Waited | Idle::Aligned => boot.count_instructions = Some(idle),
         }
         Ok(boot)
     }
