@@ -443,9 +443,11 @@ pub struct Bench {
     /// models and peers from 1 to 1024]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_000))]
     pub connections: Vec<u32>,
-    /// For idle-memory: over a tap device, with 1 hart and with those of --smp: are so many
-    /// connections open at once, idle, and answered before and after? Needs root
-    #[arg(long, requires = "connections", conflicts_with = "icount")]
+    /// For closed and scale: over a tap device instead of QEMU's user network, which sends frames
+    /// of its own when it is slow. For idle-memory: over a tap device, with 1 hart and with those
+    /// of --smp: are so many connections open at once, idle, and answered before and after? Needs
+    /// root
+    #[arg(long)]
     pub tap: bool,
     /// For models: these only [default: all]; for closed and peers: those of COPS [default: kcuc]
     #[arg(long, value_enum, value_delimiter = ',')]

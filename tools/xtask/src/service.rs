@@ -21,7 +21,7 @@ use crate::workspace::Workspace;
 /// The port the server listens on.
 pub const PORT: u16 = 9000;
 /// QEMU's user network accepts with a backlog of one, so connections are opened at a limited rate.
-const RAMP_PER_SECOND: u32 = 200;
+pub const RAMP_PER_SECOND: u32 = 200;
 
 /// The server's command line in the guest.
 pub fn server_arguments(model: Model, vcpus: u32) -> Vec<String> {
@@ -144,10 +144,12 @@ pub fn drive(server: &mut Server, client: &mut Command) -> Outcome<bool> {
 }
 
 /// Counters that are reported per request: counter, column, description.
-const PER_REQUEST: [(&str, &str, &str); 5] = [
+const PER_REQUEST: [(&str, &str, &str); 7] = [
     ("traps_from_user", "traps_per_request", "traps"),
     ("system_calls", "system_calls_per_request", "system calls"),
     ("interrupts", "interrupts_per_request", "interrupts"),
+    ("network_frames_received", "frames_received_per_request", "frames received"),
+    ("network_frames_sent", "frames_sent_per_request", "frames sent"),
     ("calls_deferred", "deferred_calls_per_request", "calls that waited"),
     ("cpu_switches", "cpu_switches_per_request", "switches of virtual CPUs"),
 ];

@@ -276,7 +276,7 @@ fn rest_against_sleep() {
 
 #[test]
 fn rest_is_taken_once() {
-    for one in [Card::leave, Card::clock, |card| card.go_to_sleep(HART)] {
+    for one in [Card::leave, Card::clock, |card: &Card| card.go_to_sleep(HART)] {
         for other in [Card::leave, Card::clock] {
             explore(rests, one, other, |card, _, _| {
                 assert!(card.wakes() == 1 && !card.arrivals.is_awaited());

@@ -2,17 +2,20 @@
 //! is the system's own: throughput by the wall clock, or instructions per request on one hart that
 //! counts them.
 
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Map;
 
 use super::Rows;
 use super::matrix::Save;
+use super::tap::{self, Urgency};
 use crate::cli::{Bench, Model};
 use crate::commands::Prepared;
 use crate::error::{Failure, Outcome};
 use crate::qemu::command::Idle;
 use crate::qemu::console::PassThrough;
+use crate::qemu::namespace::Namespace;
 use crate::qemu::server::Server;
 use crate::service::{self, Client, Load, Pace, per_request, print_per_request};
 use crate::terminal::Progress;
@@ -53,11 +56,19 @@ pub fn measure(
     Ok(rows)
 }
 
+/// How the client reaches the server.
+pub(super) enum Way {
+    /// A port of this host, and QEMU's user network.
+    Port(u16),
+    /// A tap device in a network of its own.
+    Tap(Namespace),
+}
+
 /// A server, and a client that loads it.
 pub(super) struct Session {
     pub server: Server,
     pub client: Client,
-    pub port: u16,
+    pub way: Way,
     /// Those that the client opens.
     pub connections: u32,
     pub scratch: Scratch,
@@ -66,8 +77,8 @@ pub(super) struct Session {
 type Row = Map<String, serde_json::Value>;
 
 impl Session {
-    /// Boots a server of this model, on a hart that counts instructions if `options` say so.
-    /// `show_stdout`: what it prints is shown.
+    /// Boots a server of this model, on a hart that counts instructions and over a tap device if
+    /// `options` say so. `show_stdout`: what it prints is shown, if it is not over a tap device.
     pub(super) fn start(
         prepared: &Prepared,
         options: &Bench,
@@ -77,15 +88,36 @@ impl Session {
         connections: u32,
         scratch: Scratch,
     ) -> Outcome<Self> {
-        let arguments = service::server_arguments(model, options.machine.smp);
-        let mut boot = prepared.boot(&options.machine, &arguments, &[])?;
+        let machine = &options.machine;
+        let mut boot = if options.tap {
+            tap::boot(prepared, machine, model)?
+        } else {
+            prepared.boot(machine, &service::server_arguments(model, machine.smp), &[])?
+        };
         // The peer is outside of the machine: while the guest waits for it, the guest's clock must
         // not advance to the next time-out.
         boot.count_instructions = options.icount.then_some(Idle::Waited);
-        let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout };
-        let (server, port) =
-            Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
-        Ok(Self { server, client, port, connections, scratch })
+        let (server, way) = if options.tap {
+            let namespace = Namespace::make()?;
+            (tap::start(prepared, &namespace, &boot, machine)?, Way::Tap(namespace))
+        } else {
+            let sink = PassThrough { show_firmware: machine.verbose, show_stdout };
+            let (server, port) =
+                Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+            (server, Way::Port(port))
+        };
+        Ok(Self { server, client, way, connections, scratch })
+    }
+
+    /// The command of a client with this load, which writes its result to `json`.
+    pub(super) fn command(&self, load: &Load, json: &Path) -> Command {
+        match &self.way {
+            Way::Port(port) => self.client.load(*port, load, json),
+            Way::Tap(namespace) => {
+                let ramp = service::RAMP_PER_SECOND;
+                tap::client(namespace, &self.client, load, ramp, Urgency::Usual, json)
+            }
+        }
     }
 
     /// Throughput, latency and entries into the kernel by the wall clock.
@@ -100,7 +132,7 @@ impl Session {
     pub(super) fn time_only(&mut self, seconds: u32) -> Outcome<Row> {
         let load = self.load(Pace::Closed, seconds, 1);
         let json = self.scratch.file("closed.json");
-        let mut command = self.client.load(self.port, &load, &json);
+        let mut command = self.command(&load, &json);
         service::drive(&mut self.server, &mut command)?;
         service::read_row(&json)
     }
@@ -110,7 +142,7 @@ impl Session {
     fn entries(&mut self) -> Outcome<Row> {
         let before = self.server.statistics()?;
         let load = self.load(Pace::Counted { requests: MANY }, LIMIT_SECONDS, 0);
-        let mut command = self.client.load(self.port, &load, &self.scratch.file("entries.json"));
+        let mut command = self.command(&load, &self.scratch.file("entries.json"));
         if !service::drive(&mut self.server, command.stdout(Stdio::null()))? {
             return Err(Failure::new("the client saw errors in the counted run"));
         }
@@ -153,7 +185,7 @@ impl Session {
     pub(super) fn counted(&mut self, requests: u32) -> Outcome<(u64, u64)> {
         let before = self.server.statistics()?;
         let load = self.load(Pace::Counted { requests }, LIMIT_SECONDS, 0);
-        let mut command = self.client.load(self.port, &load, &self.scratch.file("counted.json"));
+        let mut command = self.command(&load, &self.scratch.file("counted.json"));
         if !service::drive(&mut self.server, command.stdout(Stdio::null()))? {
             return Err(Failure::new("the client saw errors in the counted run"));
         }

@@ -11,7 +11,8 @@ use clap::ValueEnum;
 use serde_json::{Map, Value};
 
 use super::Rows;
-use super::closed::Session;
+use super::closed::{Session, Way};
+use super::crowd::Holder;
 use super::matrix::Save;
 use super::table::Table;
 use super::words::listen_to_success;
@@ -275,20 +276,14 @@ pub fn scale(
     let model = Model::Kcuc;
     let scratch = workspace.scratch()?;
     let mut session = Session::start(prepared, options, model, false, client, ACTIVE, scratch)?;
-    let port = session.port;
-    drop(opened(port).because(|| "the server answers not even one connection".into())?);
+    // What the first requests allocate is kept.
+    session.counted(1)?;
     let before = settled(&mut session.server, 0)?;
-    let mut held = Vec::new();
+    let mut held = Held::default();
     let mut rows = Rows::new();
     let mut step = Step::begin(Progress::Lines, "connections");
     for count in counts {
-        while held.len() < count as usize {
-            let number = held.len() + 1;
-            held.push(opened(port).because(|| format!("cannot open connection {number}"))?);
-            if number.is_multiple_of(500) {
-                step.detail(&format!("{number} open"));
-            }
-        }
+        held.open(&mut session, count, &mut step)?;
         // What ends with their use is not part of requests on others.
         step.detail(&format!("{count} open, until they are idle"));
         let_connections_rest(&mut session.server)?;
@@ -311,6 +306,41 @@ pub fn scale(
     Ok(rows)
 }
 
+/// Connections that are open and not used.
+#[derive(Default)]
+struct Held {
+    count: u32,
+    streams: Vec<TcpStream>,
+    holders: Vec<Holder>,
+}
+
+impl Held {
+    /// Opens more of them, until there are `count`.
+    fn open(&mut self, session: &mut Session, count: u32, step: &mut Step) -> Outcome<()> {
+        let missing = count.saturating_sub(std::mem::replace(&mut self.count, count));
+        match &session.way {
+            Way::Tap(namespace) => {
+                let json = session.scratch.file(&format!("held-{count}.json"));
+                let mut holder = Holder::open(namespace, &session.client, missing, json)?;
+                let began = Instant::now();
+                session.server.attend(|| holder.has_said_something(began))?;
+                self.holders.push(holder);
+            }
+            Way::Port(port) => {
+                for number in count - missing + 1..=count {
+                    let stream = opened(*port);
+                    let stream = stream.because(|| format!("cannot open connection {number}"))?;
+                    self.streams.push(stream);
+                    if number.is_multiple_of(500) {
+                        step.detail(&format!("{number} open"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Requests of a few connections while the others are idle: their instructions, or their times.
 fn measured(session: &mut Session, options: &Bench) -> Outcome<Row> {
     if !options.icount {
@@ -320,10 +350,13 @@ fn measured(session: &mut Session, options: &Bench) -> Outcome<Row> {
             wanted.iter().filter_map(|name| Some(((*name).to_owned(), timed.get(*name)?.clone())));
         return Ok(wanted.collect());
     }
-    let [few, many] = REQUESTS.map(|requests| session.counted(requests));
-    let ((few, least), (many, most)) = (few?, many?);
+    let (few, least) = session.counted(REQUESTS[0])?;
+    let before = session.server.statistics()?;
+    let (many, most) = session.counted(REQUESTS[1])?;
+    // QEMU's user network gets slow with many connections, and sends acknowledgements that others
+    // do not send: these columns show it.
+    let mut row = service::per_request(&before, &session.server.statistics()?, many);
     let requests = many.saturating_sub(few).max(1);
-    let mut row = Row::new();
     row.insert("active_connections".into(), ACTIVE.into());
     row.insert("requests".into(), requests.into());
     let each = most.saturating_sub(least) as f64 / requests as f64;

@@ -6,6 +6,7 @@
 //! because a process of the host may not have so many files.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -39,6 +40,10 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// A row for one hart, and one for those of `--smp`.
 pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
+    if options.icount {
+        return Err(Failure::new("idle-memory --tap counts no instructions")
+            .advise("leave --icount out, or use scale --tap"));
+    }
     let client = Client::build(workspace, Progress::Lines)?;
     let count = options.connections.first().copied().unwrap_or(OF_ONE_CLIENT);
     allow_files(count.min(OF_ONE_CLIENT))?;
@@ -90,7 +95,10 @@ impl Crowd<'_> {
         let began = Instant::now();
         let mut holders = shares(count)
             .enumerate()
-            .map(|(number, share)| self.holder(number, share))
+            .map(|(number, share)| {
+                let json = self.scratch.file(&format!("load-{number}.json"));
+                Holder::open(self.namespace, self.client, share, json)
+            })
             .collect::<Outcome<Vec<_>>>()?;
         for holder in &mut holders {
             server.attend(|| holder.has_said_something(began))?;
@@ -137,9 +145,25 @@ impl Crowd<'_> {
         let boot = tap::boot(self.prepared, &self.machine, Model::Kcuc)?;
         tap::start(self.prepared, self.namespace, &boot, &self.machine)
     }
+}
 
-    /// A load generator that opens `connections`.
-    fn holder(&self, number: usize, connections: u32) -> Outcome<Holder> {
+/// A load generator that holds its connections. Dropping it ends it.
+pub(super) struct Holder {
+    child: Child,
+    lines: Receiver<String>,
+    json: PathBuf,
+    _guard: interrupt::Guard,
+}
+
+impl Holder {
+    /// One that opens so many connections, sends a request on each, and waits until it is resumed.
+    /// Its result will be in `json`.
+    pub(super) fn open(
+        namespace: &Namespace,
+        client: &Client,
+        connections: u32,
+        json: PathBuf,
+    ) -> Outcome<Self> {
         let load = Load {
             connections,
             matrix: 1,
@@ -148,10 +172,8 @@ impl Crowd<'_> {
             warm_up_seconds: 0,
             drain_seconds: DRAIN_SECONDS,
         };
-        let json = self.scratch.file(&format!("load-{number}.json"));
         let urgency = Urgency::Usual;
-        let mut command =
-            tap::client(self.namespace, self.client, &load, RAMP_PER_SECOND, urgency, &json);
+        let mut command = tap::client(namespace, client, &load, RAMP_PER_SECOND, urgency, &json);
         let mut child = command
             .arg("--hold")
             .stdin(Stdio::piped())
@@ -167,21 +189,11 @@ impl Crowd<'_> {
                 lines.for_each(|line| drop(sender.send(line)));
             });
         }
-        Ok(Holder { child, lines, json, _guard: guard })
+        Ok(Self { child, lines, json, _guard: guard })
     }
-}
 
-/// A load generator that holds its connections. Dropping it ends it.
-struct Holder {
-    child: Child,
-    lines: Receiver<String>,
-    json: std::path::PathBuf,
-    _guard: interrupt::Guard,
-}
-
-impl Holder {
     /// Whether it has said that it waits: all its connections are open, or the load is over.
-    fn has_said_something(&mut self, began: Instant) -> Outcome<Option<()>> {
+    pub(super) fn has_said_something(&mut self, began: Instant) -> Outcome<Option<()>> {
         if self.lines.try_recv().is_ok() {
             return Ok(Some(()));
         }

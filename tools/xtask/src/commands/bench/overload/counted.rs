@@ -115,7 +115,7 @@ fn load(session: &mut Session, matrix: u32, pace: Pace, seconds: u32) -> Outcome
     };
     let json = session.scratch.file("load.json");
     let before = session.server.statistics()?;
-    let mut command = session.client.load(session.port, &load, &json);
+    let mut command = session.command(&load, &json);
     if !service::drive(&mut session.server, command.stdout(Stdio::null()))? {
         return Err(Failure::new("the client saw errors in the counted load")
             .advise("on a slow host, offer less: --connections 64 --matrix 1"));
