@@ -330,7 +330,14 @@ pub const SOURCES: [Source; 41] = [
     },
     Source {
         name: "scale",
-        make: Make::Cops(&["bench", "scale", "--icount", "--json", "docs/results/scale.json"]),
+        make: Make::Cops(&[
+            "bench",
+            "scale",
+            "--icount",
+            "--tap",
+            "--json",
+            "docs/results/scale.json",
+        ]),
         measures: SYSTEM,
     },
     Source {
