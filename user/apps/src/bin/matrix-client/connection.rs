@@ -141,15 +141,18 @@ impl Connection {
         let is_measured = |number| load.window.contains(&due(number));
         let measured = (0..requests).filter(|&number| is_measured(number)).count();
         place.tally(|tally| tally.sent = measured as u64);
-        // Opening it has used earlier numbers.
-        task::spawn(
+        // Opening it has used earlier numbers. The sender keeps its half until the last answer has
+        // come: otherwise the server would see the end of the connection with the last request, and
+        // work for that first.
+        let sending = task::spawn_join(
             async move {
                 for number in 0..requests {
                     sleep_until(start + due(number)).await;
                     if sender.send().await.is_err() {
-                        return;
+                        break;
                     }
                 }
+                sender
             },
             Priority::MOST_URGENT,
         );
@@ -162,6 +165,7 @@ impl Connection {
                 tally.answered(latency, is_right, is_measured(number), is_in_window);
             });
         }
+        drop(sending);
     }
 }
 
