@@ -70,8 +70,18 @@ pub(crate) struct Acknowledgements {
     /// Whether the connection answers, and how long the next acknowledgement waits for that.
     answers: bool,
     delay: u64,
-    /// On the fast path: how long it waits if the connection does not answer.
-    patience: u64,
+    /// On the fast path: the program is behind with its answers.
+    is_behind: bool,
+}
+
+/// What a frame contains, apart from an acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contents {
+    Nothing,
+    /// Data, or data is in flight. `has_unread`: the program has not read all that has arrived.
+    Data {
+        has_unread: bool,
+    },
 }
 
 impl Default for Acknowledgements {
@@ -87,7 +97,7 @@ impl Default for Acknowledgements {
             empty_frames: u8::MAX,
             answers: false,
             delay: DELAY_MICROSECONDS,
-            patience: DELAY_MICROSECONDS,
+            is_behind: false,
         }
     }
 }
@@ -178,7 +188,13 @@ impl Acknowledgements {
             self.delayed = earlier(due, Some(now + DELAY_MICROSECONDS_MAX));
             return;
         }
-        let delay = if is_first || self.waiting <= largest { self.patience } else { 0 };
+        let delay = if self.is_behind && self.waiting < 2 * largest {
+            DELAY_MICROSECONDS_MAX
+        } else if is_first || self.waiting <= largest {
+            DELAY_MICROSECONDS
+        } else {
+            0
+        };
         self.delayed = earlier(earlier(due, self.delayed), Some(now + delay));
     }
 
@@ -253,25 +269,24 @@ impl Acknowledgements {
         self.waiting = 0;
     }
 
-    /// A frame was sent, which announced `window`; `with_data`: it contains data, or data is in
-    /// flight.
-    pub(crate) fn sent(&mut self, with_data: bool, window: usize, now: u64) {
+    /// A frame was sent, which announced `window`.
+    pub(crate) fn sent(&mut self, contents: Contents, window: usize, now: u64) {
         self.window = window;
         let is_asked_for = self.delayed.take().is_some();
         self.asked = false;
         let in_vain = self.due.take().is_some_and(|due| due <= now || !is_asked_for);
         let has_more = core::mem::take(&mut self.waiting) > 0;
-        self.empty_frames = if with_data { 0 } else { self.empty_frames.saturating_add(1) };
-        if with_data {
+        if let Contents::Data { has_unread } = contents {
+            self.empty_frames = 0;
             if let Some(received_at) = self.received_at.take() {
                 let took = now.saturating_sub(received_at);
                 self.answers = took < DELAY_MICROSECONDS_MAX;
-                let is_behind = !self.answers && has_more;
-                self.patience = if is_behind { DELAY_MICROSECONDS_MAX } else { DELAY_MICROSECONDS };
+                self.is_behind = !self.answers && (has_more || has_unread);
                 self.delay = (2 * took).clamp(DELAY_MICROSECONDS, DELAY_MICROSECONDS_MAX);
             }
-        } else if in_vain {
-            self.answers = false;
+        } else {
+            self.empty_frames = self.empty_frames.saturating_add(1);
+            self.answers &= !in_vain;
         }
     }
 
@@ -285,28 +300,30 @@ impl Acknowledgements {
 mod tests {
     use super::*;
 
+    const DATA: Contents = Contents::Data { has_unread: false };
+
     #[test]
     fn it_waits_once_the_connection_answers_and_until_it_does_not() {
         let mut state = Acknowledgements::default();
         assert_eq!(state.received(100, true, 2048, 0), None, "the first request");
-        state.sent(true, 4096, 50);
+        state.sent(DATA, 4096, 50);
         assert_eq!(state.received(1448, true, 2048, 1_000), Some(11_000));
         assert_eq!(state.received(500, true, 2048, 1_100), Some(11_000), "the same request");
-        state.sent(true, 4096, 2_000);
+        state.sent(DATA, 4096, 2_000);
         assert!(!state.is_deferred());
         assert_eq!(state.received(1448, true, 2048, 3_000), Some(13_000));
         assert_eq!(state.received(1448, true, 2048, 3_100), None, "too much for the window");
-        state.sent(false, 4096, 3_100);
+        state.sent(Contents::Nothing, 4096, 3_100);
         assert_eq!(state.received(1, false, 2048, 4_000), None, "not plain data");
-        state.sent(false, 4096, 4_000);
+        state.sent(Contents::Nothing, 4096, 4_000);
         assert_eq!(state.received(1, true, 2048, 5_000), Some(15_000), "it still answers");
-        state.sent(false, 4096, 15_000);
+        state.sent(Contents::Nothing, 4096, 15_000);
         assert_eq!(state.received(1, true, 2048, 16_000), None, "it waited in vain");
-        state.sent(true, 4096, 184_000);
+        state.sent(DATA, 4096, 184_000);
         assert_eq!(state.received(1, true, 2048, 185_000), None, "no answer, but a message");
-        state.sent(true, 4096, 186_000);
+        state.sent(DATA, 4096, 186_000);
         assert_eq!(state.received(1, true, 2048, 187_000), Some(197_000), "it answers again");
-        state.sent(true, 3000, 188_000);
+        state.sent(DATA, 3000, 188_000);
         assert_eq!(state.received(900, true, 2048, 189_000), Some(199_000), "the window is open");
         assert_eq!(state.received(100, true, 2048, 189_000), None, "the window is nearly used up");
     }
@@ -322,12 +339,12 @@ mod tests {
             (95_000, 180_000),
         ] {
             state.received(1, true, 0, 100_000);
-            state.sent(true, 4096, 100_000 + took);
+            state.sent(DATA, 4096, 100_000 + took);
             assert_eq!(state.received(1, true, 0, 200_000), Some(200_000 + waits));
-            state.sent(true, 4096, 200_000);
+            state.sent(DATA, 4096, 200_000);
         }
         state.received(1, true, 0, 300_000);
-        state.sent(true, 4096, 480_000);
+        state.sent(DATA, 4096, 480_000);
         assert_eq!(state.received(1, true, 0, 500_000), None, "that was too long");
     }
 
@@ -336,11 +353,11 @@ mod tests {
     #[test]
     fn the_time_of_an_answer_is_that_of_the_first_request_that_waits_for_it() {
         let mut state = Acknowledgements::default();
-        state.sent(false, 4096, 0);
+        state.sent(Contents::Nothing, 4096, 0);
         for arrival in [1_000, 31_000, 60_000] {
             state.arrived(24, BYTES, arrival);
         }
-        state.sent(true, 4096, 61_000);
+        state.sent(DATA, 4096, 61_000);
         assert!(state.arrived(24, BYTES, 70_000));
         assert_eq!(state.due(), Some(70_000 + 120_000));
     }
@@ -350,26 +367,29 @@ mod tests {
     /// is not behind: it may be a client that has thought for long before its next request.
     #[test]
     fn a_connection_that_is_behind_acknowledges_rarely() {
-        for is_behind in [true, false] {
+        for (has_more, has_unread) in [(true, false), (false, true), (false, false)] {
             let mut state = Acknowledgements::default();
-            state.sent(false, 4096, 0);
+            state.sent(Contents::Nothing, 4096, 0);
             state.arrived(24, BYTES, 1_000);
             assert_eq!(state.due(), Some(11_000));
-            state.sent(false, 4096, 11_000);
-            if is_behind {
+            state.sent(Contents::Nothing, 4096, 11_000);
+            if has_more {
                 state.arrived(24, BYTES, 180_000);
             }
-            state.sent(true, 4096, 181_000);
+            state.sent(Contents::Data { has_unread }, 4096, 181_000);
             assert!(!state.arrived(24, BYTES, 200_000), "it does not answer soon");
+            let is_behind = has_more || has_unread;
             let due = if is_behind { 380_000 } else { 210_000 };
             assert_eq!(state.due(), Some(due));
             state.arrived(24, BYTES, 250_000);
             assert_eq!(state.due(), Some(due), "no more than a segment");
             state.arrived(1460, BYTES, 260_000);
-            assert_eq!(state.due(), Some(due.min(260_000)), "more than a segment");
-            state.sent(true, 4096, 270_000);
+            assert_eq!(state.due(), Some(due), "no two whole segments");
+            state.arrived(1460, BYTES, 270_000);
+            assert_eq!(state.due(), Some(due.min(270_000)), "two whole segments");
+            state.sent(DATA, 4096, 270_000);
             assert!(state.arrived(24, BYTES, 280_000), "it answers");
-            state.sent(false, 4096, 460_000);
+            state.sent(Contents::Nothing, 4096, 460_000);
             state.arrived(24, BYTES, 470_000);
             assert_eq!(state.due(), Some(480_000), "as before");
         }
@@ -382,22 +402,22 @@ mod tests {
         for window in [4096, 65_535] {
             let mut state = Acknowledgements::default();
             state.arrived(24, BYTES, 0);
-            state.sent(true, window, 10);
+            state.sent(DATA, window, 10);
             assert!(state.arrived(1460, BYTES, 20));
             assert!(state.arrived(1459, BYTES, 30), "a byte less");
             let waits = state.arrived(1, BYTES, 40);
             assert_eq!(waits, window == 4096);
             assert_eq!(state.due(), Some(if waits { 10_020 } else { 40 }));
-            state.sent(false, window, 50);
+            state.sent(Contents::Nothing, window, 50);
             assert!(!state.arrived(1460, BYTES, 60), "it was no request");
             assert_eq!(state.due(), Some(10_060));
             state.arrived(1, BYTES, 70);
             assert_eq!(state.due(), Some(70), "as by smoltcp");
-            state.sent(true, window, 80);
+            state.sent(DATA, window, 80);
             assert!(state.arrived(1460, BYTES, 90), "it answers again");
             state.answer_repetition(95);
             assert_eq!(state.due(), Some(95));
-            state.sent(false, window, 95);
+            state.sent(Contents::Nothing, window, 95);
             assert!(state.arrived(1460, BYTES, 100), "the peer asked for that acknowledgement");
         }
     }
@@ -413,11 +433,11 @@ mod tests {
             assert_eq!(waits, state.is_deferred());
             (waits, state.due())
         };
-        state.sent(false, 4096, 0);
+        state.sent(Contents::Nothing, 4096, 0);
         assert_eq!(arrived(&mut state, 1448, 50), (false, Some(10_050)), "the first segment");
         assert_eq!(arrived(&mut state, 12, 60), (false, Some(10_050)), "no more than a segment");
         assert_eq!(arrived(&mut state, 1, 70), (false, Some(70)), "more than a segment");
-        state.sent(true, 4096, 1_000);
+        state.sent(DATA, 4096, 1_000);
         assert_eq!(state.due(), None);
         assert_eq!(arrived(&mut state, 1000, 2_000), (true, Some(12_000)), "it answers");
         assert_eq!(arrived(&mut state, 1000, 2_100), (true, Some(12_000)));
@@ -425,8 +445,8 @@ mod tests {
         assert_eq!(used_up, (true, Some(12_000)), "also if the window is used up");
         assert_eq!((state.waiting(2_200), state.window_left()), ((4096, 2_000), 0));
         assert_eq!(arrived(&mut state, 1, 2_300), (false, Some(2_300)), "a question");
-        state.sent(false, 0, 2_300);
-        state.sent(true, 1000, 182_000);
+        state.sent(Contents::Nothing, 0, 2_300);
+        state.sent(DATA, 1000, 182_000);
         // It does not answer any more. Its acknowledgement would not let the peer send anything.
         assert_eq!(arrived(&mut state, 700, 200_000), (false, Some(380_000)), "a small window");
         assert_eq!(state.waiting(200_000), (700, 200_000));
@@ -435,16 +455,16 @@ mod tests {
         assert_eq!(arrived(&mut state, 1, 203_000), (false, Some(203_000)), "a question");
         let room = Room { free: 7, capacity: 4096, largest: 1460 };
         assert_eq!(state.announced(room), 7, "the whole truth");
-        state.sent(false, 7, 203_000);
+        state.sent(Contents::Nothing, 7, 203_000);
         assert_eq!(state.announced(Room { free: 9, ..room }), 7, "no small step");
         // A connection that converses announces half of the buffer; another one, a segment.
         for (empty_frames, step) in [(0, 2048), (2, 2048), (3, 1460)] {
-            state.sent(true, 0, 203_000);
-            (0..empty_frames).for_each(|_| state.sent(false, 0, 203_000));
+            state.sent(DATA, 0, 203_000);
+            (0..empty_frames).for_each(|_| state.sent(Contents::Nothing, 0, 203_000));
             let news = [step - 1, step].map(|free| state.has_news(Room { free, ..room }));
             assert_eq!(news, [false, true], "{empty_frames} frames without data");
         }
-        state.sent(true, 4096, 204_000);
+        state.sent(DATA, 4096, 204_000);
         assert!(state.arrived(700, BYTES, 204_000), "it answers again");
         assert_eq!((state.due(), state.is_deferred()), (Some(214_000), true));
         assert_eq!(state.received(50, false, 2048, 204_000), None);

@@ -13,7 +13,7 @@ use core::task::Waker;
 
 use smoltcp::socket::tcp::{Socket, State};
 
-use crate::acknowledgements::Acknowledgements;
+use crate::acknowledgements::{Acknowledgements, Contents};
 use crate::backlog::Backlog;
 use crate::error::Error;
 use crate::fast_path::Tracking;
@@ -224,8 +224,11 @@ impl Stream {
 
     /// A frame was sent, which contains an acknowledgement.
     pub(crate) fn note_sent(&mut self, socket: &Socket<'_>, now: u64) {
-        let free = self.room(socket).free;
-        self.acknowledgements.sent(socket.send_queue() > 0, free, now);
+        let contents = match socket.send_queue() {
+            0 => Contents::Nothing,
+            _ => Contents::Data { has_unread: socket.recv_queue() > 0 },
+        };
+        self.acknowledgements.sent(contents, self.room(socket).free, now);
     }
 
     /// smoltcp has answered a segment at once.

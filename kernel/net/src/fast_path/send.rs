@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 
 use super::template::{ACKNOWLEDGE, Fields, PUSH, RESET};
 use super::{FastPath, Memory, RETRANSMISSION_MICROSECONDS};
+use crate::acknowledgements::Contents;
 use crate::device::Transport;
 use crate::endpoint::{Endpoint, EndpointState, Protocol};
 use crate::frame::PLAIN_HEADERS;
@@ -142,7 +143,8 @@ impl FastPath {
             if in_flight == 0 {
                 self.sent_at = now;
             }
-            stream.acknowledgements.sent(true, announced, now);
+            let contents = Contents::Data { has_unread: self.unread() > 0 };
+            stream.acknowledgements.sent(contents, announced, now);
         }
         if self.unsent() > 0 { Outcome::More } else { Outcome::Done }
     }
@@ -168,7 +170,11 @@ impl FastPath {
         if let Err(outcome) = self.transmit(transport, counters, 0, ACKNOWLEDGE, announced) {
             return outcome;
         }
-        acknowledgements.sent(self.in_flight() > 0, announced, now);
+        let contents = match self.in_flight() {
+            0 => Contents::Nothing,
+            _ => Contents::Data { has_unread: self.unread() > 0 },
+        };
+        acknowledgements.sent(contents, announced, now);
         Outcome::Done
     }
 }
