@@ -84,6 +84,15 @@ pub(crate) enum Contents {
     },
 }
 
+impl Contents {
+    /// Those of a frame after which so many bytes are in flight, while so many have been received
+    /// and not been read.
+    #[inline(always)]
+    pub(crate) fn of(in_flight: usize, unread: usize) -> Self {
+        if in_flight > 0 { Contents::Data { has_unread: unread > 0 } } else { Contents::Nothing }
+    }
+}
+
 impl Default for Acknowledgements {
     fn default() -> Self {
         Acknowledgements {

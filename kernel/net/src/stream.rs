@@ -224,10 +224,7 @@ impl Stream {
 
     /// A frame was sent, which contains an acknowledgement.
     pub(crate) fn note_sent(&mut self, socket: &Socket<'_>, now: u64) {
-        let contents = match socket.send_queue() {
-            0 => Contents::Nothing,
-            _ => Contents::Data { has_unread: socket.recv_queue() > 0 },
-        };
+        let contents = Contents::of(socket.send_queue(), socket.recv_queue());
         self.acknowledgements.sent(contents, self.room(socket).free, now);
     }
 

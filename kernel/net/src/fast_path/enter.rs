@@ -23,9 +23,9 @@ const EXCHANGES_MIN: u32 = 3;
 const EXCHANGES_MAX: u32 = 192;
 /// A stay with fewer segments was short.
 const SHORT_STAY_SEGMENTS: u32 = 64;
-/// Calls of smoltcp for what it has not got acknowledged: the segments of a buffer, an
-/// acknowledgement that is due before, and a segment that is sent twice.
-const POLLS_OF_A_COPY: usize = DATA_BYTES_MAX / 536 + 4;
+/// Calls of smoltcp for what it has not got acknowledged, besides those for whole segments: for the
+/// last segment, an acknowledgement that is due before, and a segment that is sent twice; and one.
+const OTHER_POLLS_OF_A_COPY: usize = 4;
 /// The largest segment over Ethernet, as smoltcp computes it from the interface's packet size.
 const SEGMENT_BYTES_DEFAULT: u16 = 536;
 
@@ -215,7 +215,9 @@ impl Script<'_> {
         queue: &mut ByteQueue,
         now: u64,
     ) -> bool {
-        for _ in 0..POLLS_OF_A_COPY {
+        // No peer on the fast path has smaller segments.
+        let whole = length / usize::from(SEGMENT_BYTES_DEFAULT);
+        for _ in 0..whole + OTHER_POLLS_OF_A_COPY {
             let at = self.interface.poll_at(instant(now), self.sockets);
             let at = at.and_then(|at| u64::try_from(at.total_micros()).ok());
             let Some((sequence, data)) = self.send_data(at.map_or(now, |at| at.max(now))) else {

@@ -143,7 +143,7 @@ impl FastPath {
             if in_flight == 0 {
                 self.sent_at = now;
             }
-            let contents = Contents::Data { has_unread: self.unread() > 0 };
+            let contents = Contents::of(self.in_flight(), self.unread());
             stream.acknowledgements.sent(contents, announced, now);
         }
         if self.unsent() > 0 { Outcome::More } else { Outcome::Done }
@@ -170,10 +170,7 @@ impl FastPath {
         if let Err(outcome) = self.transmit(transport, counters, 0, ACKNOWLEDGE, announced) {
             return outcome;
         }
-        let contents = match self.in_flight() {
-            0 => Contents::Nothing,
-            _ => Contents::Data { has_unread: self.unread() > 0 },
-        };
+        let contents = Contents::of(self.in_flight(), self.unread());
         acknowledgements.sent(contents, announced, now);
         Outcome::Done
     }

@@ -37,12 +37,13 @@ pub fn case(context: &Context<'_>, name: &str) -> Outcome<Case> {
     let [machine_port, peer_port] = [&of_machine, &peer].map(|socket| {
         socket.local_addr().map(|address| address.port()).because(|| "a socket without port".into())
     });
-    let network = Network::Datagrams { machine: machine_port?, peer: peer_port? };
+    let (machine_port, peer_port) = (machine_port?, peer_port?);
+    let network = Network::Datagrams { machine: machine_port, peer: peer_port };
     drop(of_machine);
     let ends = AtomicBool::new(false);
     let (ending, transcript, sent) = std::thread::scope(|scope| {
-        let flood = scope.spawn(|| flood(&peer, &network, &ends));
-        let result = run_hello(context.prepared()?, &network);
+        let flood = scope.spawn(|| flood(&peer, machine_port, &ends));
+        let result = context.prepared().and_then(|prepared| run_hello(prepared, network));
         ends.store(true, Relaxed);
         let sent = flood.join().unwrap_or(0);
         result.map(|(ending, transcript)| (ending, transcript, sent))
@@ -59,12 +60,12 @@ pub fn case(context: &Context<'_>, name: &str) -> Outcome<Case> {
     Ok(Case::judged(name, &wrong))
 }
 
-fn run_hello(prepared: &Prepared, network: &Network) -> Outcome<(Ending, Transcript)> {
+fn run_hello(prepared: &Prepared, network: Network) -> Outcome<(Ending, Transcript)> {
     let mut boot =
         prepared.boot(&MachineOptions::new(1, "128M"), &["/bin/hello".to_owned()], &[])?;
     boot.count_instructions = Some(Idle::Aligned);
     boot.clock_shift = CLOCK_SHIFT;
-    boot.network = network.clone();
+    boot.network = network;
     let [a, b, c, d] = MACHINE_IP;
     boot.boot_arguments.push(format!("ip={a}.{b}.{c}.{d}/24"));
     let machine = Machine::start(&prepared.qemu, &boot)?;
@@ -74,9 +75,8 @@ fn run_hello(prepared: &Prepared, network: &Network) -> Outcome<(Ending, Transcr
 }
 
 /// Sends frames until `ends`, and not longer than twice the limit. Returns their number.
-fn flood(peer: &UdpSocket, network: &Network, ends: &AtomicBool) -> u64 {
-    let Network::Datagrams { machine, .. } = network else { return 0 };
-    let to = (Ipv4Addr::LOCALHOST, *machine);
+fn flood(peer: &UdpSocket, machine_port: u16, ends: &AtomicBool) -> u64 {
+    let to = (Ipv4Addr::LOCALHOST, machine_port);
     let (echo, address) = (echo_request(), arp_request());
     let mut sent = 0;
     let began = Instant::now();
