@@ -247,6 +247,16 @@ fn text_of(document: &Map<String, Value>) -> serde_json::Result<String> {
 mod tests {
     use super::*;
 
+    /// What the README quotes of `./cops run` is what it prints.
+    #[test]
+    fn the_readme_quotes_what_is_printed_per_request() {
+        let words = PER_REQUEST
+            .iter()
+            .map(|(_, column, title)| format!("{title} {{run/run-64:rows[0].{column}|2}}"));
+        let line = format!("per request: {}\n", words.collect::<Vec<_>>().join(", "));
+        assert!(include_str!("../../../README.md").contains(&line), "{line}");
+    }
+
     #[test]
     fn each_row_of_a_document_is_a_line() {
         let document = json!({
