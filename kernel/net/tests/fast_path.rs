@@ -293,15 +293,15 @@ fn what_was_in_flight_at_the_entry_is_repeated() {
     assert!(entered >= 2 && left >= 1, "entered {entered} times, left {left}");
 }
 
-/// The SYN `frame` with the option of timestamps, as Linux sends it.
-fn with_timestamps(frame: &[u8]) -> Vec<u8> {
+/// The SYN `frame` with other options.
+fn with_options(frame: &[u8], change: impl Fn(&mut TcpRepr<'_>)) -> Vec<u8> {
     let (ignored, usual) = (ChecksumCapabilities::ignored(), ChecksumCapabilities::default());
     let ip = Ipv4Packet::new_checked(&frame[14..]).unwrap();
     let mut ip_repr = Ipv4Repr::parse(&ip, &ignored).unwrap();
     let (source, target) = (ip_repr.src_addr.into(), ip_repr.dst_addr.into());
     let segment = TcpPacket::new_checked(ip.payload()).unwrap();
     let mut repr = TcpRepr::parse(&segment, &source, &target, &ignored).unwrap();
-    repr.timestamp = Some(TcpTimestampRepr::new(4711, 0));
+    change(&mut repr);
     ip_repr.payload_len = repr.buffer_len();
     let mut offered = frame[..14].to_vec();
     offered.resize(34 + repr.buffer_len(), 0);
@@ -311,15 +311,13 @@ fn with_timestamps(frame: &[u8]) -> Vec<u8> {
     offered
 }
 
-/// Timestamps are used only if both sides offer them, and this side does not.
-#[test]
-fn a_peer_that_offers_timestamps_enters_the_fast_path() {
-    let mut world = World::new();
-    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
-    // So the hosts know each other's addresses.
-    drop(world.pair(&listener));
-    world.run_for(SECOND);
-    let before = world.b.stack.statistics().fast_path_entered;
+/// A connection of `a` to the listener of `b`, which gets the SYN with other options. The hosts
+/// know each other's addresses.
+fn pair_with_options(
+    world: &mut World,
+    listener: &cops_net::Listener,
+    change: impl Fn(&mut TcpRepr<'_>),
+) -> (Connection, Connection) {
     let lost = Arc::new(Mutex::new(None));
     let tape = lost.clone();
     world.a.outgoing.lock().unwrap().filter = Some(Box::new(move |frame| {
@@ -332,13 +330,27 @@ fn a_peer_that_offers_timestamps_enters_the_fast_path() {
     let client = world.a.stack.connect(address("10.0.0.2:7")).unwrap();
     assert!(world.run_until(SECOND, |_| lost.lock().unwrap().is_some()));
     let syn = lost.lock().unwrap().take().unwrap();
-    world.b.stack.receive(&with_timestamps(&syn));
+    world.b.stack.receive(&with_options(&syn, change));
     let mut server = None;
     assert!(world.run_until(SECOND, |_| {
         server = server.take().or_else(|| listener.try_accept().ok());
         server.is_some() && connected(&client) == Some(Ok(()))
     }));
-    let server = server.unwrap();
+    (client, server.unwrap())
+}
+
+/// Timestamps are used only if both sides offer them, and this side does not.
+#[test]
+fn a_peer_that_offers_timestamps_enters_the_fast_path() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    // So the hosts know each other's addresses.
+    drop(world.pair(&listener));
+    world.run_for(SECOND);
+    let before = world.b.stack.statistics().fast_path_entered;
+    let offered = Some(TcpTimestampRepr::new(4711, 0));
+    let (client, server) =
+        pair_with_options(&mut world, &listener, |repr| repr.timestamp = offered);
     world.run_for(3 * SECOND);
     assert_eq!(world.b.stack.statistics().fast_path_entered, before + 1, "it is idle");
     for round in 0..6 {
@@ -346,6 +358,47 @@ fn a_peer_that_offers_timestamps_enters_the_fast_path() {
     }
     assert!(world.b.stack.statistics().frames_fast >= 5);
     assert_eq!(times_left(&world), 0);
+}
+
+/// The most that a connection can have in flight at its entry, in the smallest segments.
+#[test]
+fn a_connection_enters_with_many_small_segments_in_flight() {
+    const BYTES: usize = 12_000;
+    let mut a = static_configuration(&[ADDRESS_A], 11);
+    a.receive_buffer_bytes = 2 * BYTES;
+    let mut b = static_configuration(&[ADDRESS_B], 22);
+    (b.receive_buffer_bytes, b.transmit_buffer_bytes) = (4096, BYTES);
+    let mut world = World::from(a, b);
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    // So the hosts know each other's addresses.
+    drop(world.pair(&listener));
+    world.run_for(SECOND);
+    let before = world.b.stack.statistics();
+    let (client, server) =
+        pair_with_options(&mut world, &listener, |repr| repr.max_seg_size = Some(536));
+    client.set_no_delay(true);
+    server.set_no_delay(true);
+    world.a.incoming.lock().unwrap().latency_microseconds = 100_000;
+    let answer = message(0, BYTES);
+    assert_eq!(server.try_send(&answer), Ok(BYTES));
+    world.run_for(1000);
+    for round in 0..3 {
+        assert_eq!(client.try_send(&message(round, 24)), Ok(24));
+        world.run_for(1000);
+    }
+    let after = world.b.stack.statistics();
+    assert_eq!(after.fast_path_entered - before.fast_path_entered, 1);
+    let sent = after.frames_transmitted - before.frames_transmitted;
+    assert!(sent >= (BYTES / 536) as u64, "{sent} frames");
+    let mut received = Vec::new();
+    assert!(world.run_until(SECOND, |_| {
+        let mut buffer = [0; 900];
+        while let Ok(count @ 1..) = client.try_receive(&mut buffer) {
+            received.extend_from_slice(&buffer[..count]);
+        }
+        received.len() == BYTES
+    }));
+    assert!(received == answer, "other bytes");
 }
 
 #[test]
