@@ -31,13 +31,24 @@ use serde_json::{Map, Value, json};
 
 use super::Prepared;
 use crate::cli::{Bench, Measurement};
-use crate::error::{Because, Outcome};
+use crate::error::{Because, Failure, Outcome};
 use crate::service;
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
 /// The result of a measurement: rows of named values.
 type Rows = Vec<Map<String, Value>>;
+
+/// Whether `--tap` has an effect.
+fn may_use_tap(name: Measurement) -> bool {
+    use Measurement::{Closed, IdleMemory, Overload, Scale};
+    matches!(name, Closed | IdleMemory | Overload | Scale)
+}
+
+/// Whether the clients use a tap device, where the data say so.
+fn is_over_tap(options: &Bench) -> bool {
+    options.tap || options.name == Measurement::Overload && !options.icount
+}
 
 pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     // On this host, without booting a machine.
@@ -56,11 +67,18 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     if is_of_one_hart {
         options.machine.mem = papers::MEMORY.to_owned();
     }
+    if options.tap && !may_use_tap(options.name) {
+        return Err(Failure::new("--tap has no effect on this measurement")
+            .advise("it is for closed, scale, idle-memory, and overload --icount"));
+    }
     let prepared = Prepared::new(workspace, Progress::Lines)?
         .with_scheduler(workspace, options.scheduler.as_deref())?;
     let mut report = None;
     let mut linux = None;
     let mut configuration = Map::new();
+    if is_over_tap(&options) {
+        configuration.insert("network".to_owned(), "tap".into());
+    }
     let document = |name: &str, rows: &[Map<String, Value>]| {
         let mut document = Map::new();
         document.insert("bench".into(), name.into());
@@ -100,7 +118,6 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
         }
         Measurement::IdleMemory if options.tap => {
             let rows = crowd::measure(workspace, &prepared, &options)?;
-            configuration.insert("network".to_owned(), "tap".into());
             ("idle-connections", rows)
         }
         Measurement::IdleMemory => ("idle-memory", idle_memory::measure(&prepared, &options)?),
@@ -118,7 +135,6 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
             (experiment.name, measured.rows)
         }
         Measurement::Overload => {
-            configuration.insert("network".to_owned(), "tap".into());
             let save = |rows: &[_]| keep("overload", rows);
             ("overload", overload::measure(workspace, &prepared, &options, &save)?)
         }
@@ -211,4 +227,32 @@ fn publish(
         .because(|| format!("cannot write {}", file.display()))?;
     println!("report: {}", file.display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn options(words: &[&str]) -> Bench {
+        match Cli::try_parse_from([&["cops", "bench"], words].concat()).unwrap().command {
+            Command::Bench(options) => options,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_data_say_whether_they_were_measured_over_a_tap_device() {
+        for (words, is_over) in [
+            (&["scale", "--icount"][..], false),
+            (&["scale", "--icount", "--tap"], true),
+            (&["overload"], true),
+            (&["overload", "--icount"], false),
+        ] {
+            assert_eq!(is_over_tap(&options(words)), is_over, "{words:?}");
+        }
+        assert!(may_use_tap(Measurement::Closed) && !may_use_tap(Measurement::Ring));
+    }
 }
