@@ -320,6 +320,23 @@ impl File {
         }
     }
 
+    /// Whether [`Self::attempt_write_bytes`] can succeed.
+    #[inline(always)]
+    pub const fn takes_bytes_at_once(&self) -> bool {
+        matches!(self.object, Object::Socket(_) | Object::PipeWriter(_))
+    }
+
+    /// As [`Self::attempt_write`], of bytes that the kernel has a copy of, into a connection or a
+    /// pipe; `None` also for any other file.
+    #[inline(always)]
+    pub fn attempt_write_bytes(&self, bytes: &[u8]) -> Option<CallResult> {
+        match &self.object {
+            Object::Socket(socket) => socket.attempt_write_bytes(bytes),
+            Object::PipeWriter(pipe) => pipe.attempt_bytes(bytes),
+            _ => None,
+        }
+    }
+
     /// As [`Self::attempt_read`], of what is neither a pipe nor a socket. Out of line, because
     /// what it needs of registers and stack would be set up for those too.
     #[inline(never)]

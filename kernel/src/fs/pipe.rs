@@ -10,6 +10,7 @@
 //! otherwise the write fails with `ENOMEM`.
 
 use alloc::sync::Arc;
+use core::mem::MaybeUninit;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
@@ -158,15 +159,33 @@ impl PipeWriter {
 
     /// Moves bytes out of `buffer` as far as there is room; `None` if there is none.
     pub fn attempt(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        self.attempt_with(buffer.len(), |at, room| buffer.read_into(at, room))
+    }
+
+    /// As [`Self::attempt`], of bytes that the kernel has a copy of.
+    pub fn attempt_bytes(&self, bytes: &[u8]) -> Option<CallResult> {
+        self.attempt_with(bytes.len(), |at, room| {
+            let bytes = &bytes[at..][..room.len()];
+            room.write_copy_of_slice(bytes)
+        })
+    }
+
+    /// `read(at, room)` copies the bytes from number `at` on, as many as there is room for.
+    #[inline]
+    fn attempt_with(
+        &self,
+        length: usize,
+        read: impl for<'a> FnMut(usize, &'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
+    ) -> Option<CallResult> {
         let mut state = self.0.state.lock();
         if state.readers == 0 {
             return Some(Err(Errno::EPIPE));
         }
-        if !state.has_room_for(buffer.len()) {
+        if !state.has_room_for(length) {
             return None;
         }
-        let count = state.bytes.append(buffer.len(), |at, room| buffer.read_into(at, room));
-        if count == 0 && buffer.len() > 0 {
+        let count = state.bytes.append(length, read);
+        if count == 0 && length > 0 {
             return state.bytes.is_empty().then_some(Err(Errno::ENOMEM));
         }
         drop(state);

@@ -384,6 +384,19 @@ impl AddressSpace {
         Ok(work(layout::direct(physical)))
     }
 
+    /// As [`Self::with_page`], if the page is there and permits the access as it is.
+    #[inline]
+    pub(super) fn with_page_that_is_there<R>(
+        &self,
+        address: usize,
+        access: Access,
+        work: impl FnOnce(*mut u8) -> R,
+    ) -> Option<R> {
+        let mut contents = self.contents.lock();
+        let physical = contents.permitted(address, access)?.physical();
+        Some(work(layout::direct(physical)))
+    }
+
     /// Exchanges everything that is mapped with `other`, a space that no hart has loaded and that
     /// nothing else uses. No virtual CPU of this space is in user mode.
     pub(crate) fn exchange(&self, other: &AddressSpace) {

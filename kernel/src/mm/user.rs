@@ -9,6 +9,7 @@ use super::FaultError;
 use super::address_space::AddressSpace;
 use super::frames::FRAME_BYTES;
 use crate::arch::{self, Access};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use cops_abi::Errno;
@@ -43,6 +44,28 @@ impl AddressSpace {
             // SAFETY: `for_each_part` passes `part.length` bytes of one mapped page and an offset
             // with `part.offset + part.length <= into.len()`.
             unsafe { arch::copy_shared(base.add(part.offset), page, part.length) };
+        })
+    }
+
+    /// Copies all of `range` to the start of `into`, and returns it, if that takes no more than one
+    /// look at the program's table: the bytes fit, and are within one page that is there and that
+    /// the program could read itself. `None` otherwise; [`Self::copy_in`] knows why.
+    #[inline]
+    pub fn copy_in_at_once<'a>(
+        &self,
+        range: UserRange,
+        into: &'a mut [MaybeUninit<u8>],
+    ) -> Option<&'a [u8]> {
+        let in_page = range.address() % FRAME_BYTES;
+        let into = into.get_mut(..range.len()).filter(|_| in_page + range.len() <= FRAME_BYTES)?;
+        self.with_page_that_is_there(range.address(), Access::Read, |page| {
+            // SAFETY: the page is mapped in the direct map during this call, and the range is
+            // within it and as long as `into` (checked above), all of which is written.
+            // `copy_shared` permits that the program writes to the page meanwhile.
+            unsafe {
+                arch::copy_shared(into.as_mut_ptr().cast(), page.add(in_page), into.len());
+                &*into.assume_init_mut()
+            }
         })
     }
 

@@ -244,6 +244,11 @@ impl Socket {
         })
     }
 
+    /// As [`Self::attempt_write`], of bytes that the kernel has a copy of.
+    pub fn attempt_write_bytes(&self, bytes: &[u8]) -> Option<CallResult> {
+        self.attempt_parts(bytes.len(), |connection, done| connection.try_send(&bytes[done..]))
+    }
+
     /// Copies received bytes into `buffer`, which stay; 0 at the end of the stream; `None` if there
     /// are none yet.
     pub fn attempt_peek(&self, buffer: &PinnedBuffer) -> Option<CallResult> {

@@ -37,7 +37,10 @@ use cops_fallible::try_box;
 
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call::{self, Delivery, Operation, Submitted};
+use crate::counters::COUNTERS;
 use crate::drivers::random;
+use crate::fs::File;
+use crate::mm::UserRange;
 use crate::portions;
 use crate::process::resumable::{self, Resumable};
 use crate::process::spawn::{Request, Spawning};
@@ -193,6 +196,23 @@ fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> 
     }
 }
 
+/// `write(fd, buffer, length)`.
+#[inline]
+fn write(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    file: Arc<File>,
+    range: UserRange,
+) -> Result<Reply, Errno> {
+    if let Some(result) = file::write_at_once(&cpu.process, &file, range) {
+        if frame.coroutine != 0 {
+            COUNTERS.calls_completed_at_once.add(1);
+        }
+        return Ok(Reply::Done(result));
+    }
+    Ok(submit(cpu, frame, file::write(cpu, file, range)?))
+}
+
 /// The virtual CPU sleeps until this call has completed.
 #[inline(always)]
 fn sleep(cpu: &Arc<VirtualCpu>, call: NonZeroU64) -> Reply {
@@ -275,7 +295,7 @@ fn dispatch(
             Err(operation) => submit(cpu, frame, operation),
         },
         number::READ => submit(cpu, frame, file::read(process, args.file(0)?, args.range(1)?)?),
-        number::WRITE => submit(cpu, frame, file::write(cpu, args.file(0)?, args.range(1)?)?),
+        number::WRITE => write(cpu, frame, args.file(0)?, args.range(1)?)?,
 
         number::READV => {
             submit(cpu, frame, file::read_buffers(process, args.file(0)?, &args.buffers(1)?, None)?)

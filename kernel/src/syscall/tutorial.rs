@@ -14,7 +14,9 @@ use cops_algorithms::path::Walk;
 use cops_fallible::{Text, try_arc, try_box};
 
 use super::arguments::{Arguments, Clock, Fork};
-use super::{Reply, conclude, descriptor, file, measure, network, process, submit, terminal, time};
+use super::{
+    Reply, conclude, descriptor, file, measure, network, process, submit, terminal, time, write,
+};
 use crate::arch::{self, SyscallFrame, UserContext};
 use crate::call::{Operation, PathCall, Then};
 use crate::fs::{self, Ask, File, NodeRef, Object};
@@ -68,7 +70,7 @@ fn dispatch(
         number::OPEN => submit(cpu, frame, open_named(process, args.path(0)?, args.number(1))?),
         number::PIPE => pipe(process, args.structure(0, PIPE_BYTES)?).into(),
         number::READ => submit(cpu, frame, file::read(process, args.file(0)?, args.range(1)?)?),
-        number::WRITE => submit(cpu, frame, file::write(cpu, args.file(0)?, args.range(1)?)?),
+        number::WRITE => write(cpu, frame, args.file(0)?, args.range(1)?)?,
 
         number::CONNECT => {
             let [address, local, remote] = [0, 1, 2].map(|index| args.number(index));

@@ -64,6 +64,7 @@ mod results;
 mod scheduling;
 mod served;
 mod shared;
+mod short_writes;
 mod standing;
 mod temporary;
 mod threads;
@@ -137,6 +138,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         quotas::TESTS,
         leftovers::TESTS,
         pipes::TESTS,
+        short_writes::TESTS,
         readiness::TESTS,
         results::TESTS,
         limits::TESTS,
