@@ -66,6 +66,7 @@ pub mod tree;
 pub mod turn;
 pub mod tutorial;
 pub mod user_range;
+pub mod virtio_net_header;
 pub mod vruntime;
 pub mod wait_list;
 pub mod wall_clock;

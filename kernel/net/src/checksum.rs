@@ -41,6 +41,19 @@ fn ipv4_header_sum(header: &[u8; 20]) -> u16 {
     fold(words.iter().map(|&word| u64::from(u32::from_ne_bytes(word))).sum())
 }
 
+/// Completes a checksum that covers `frame` from `start` on, of which the field, `field` bytes
+/// behind that, contains the sum of what else it covers: as a device that sends would do it. Does
+/// nothing if one of these is beyond the frame.
+pub fn complete_checksum(frame: &mut [u8], start: usize, field: usize) {
+    let Some(covered) = frame.get_mut(start..) else { return };
+    let sum = !fold(native_sum(covered));
+    // To UDP, zero says that there is none (RFC 768); all ones are the same sum.
+    let sum = if sum == 0 { u16::MAX } else { sum };
+    if let Some(place) = field.checked_add(2).and_then(|end| covered.get_mut(field..end)) {
+        place.copy_from_slice(&sum.to_ne_bytes());
+    }
+}
+
 /// Writes the checksum into a complete frame, if it contains TCP.
 pub(crate) fn complete_tcp(frame: &mut [u8]) {
     if complete_plain_tcp(frame).is_some() {
@@ -172,6 +185,39 @@ mod tests {
                 let bytes = alloc::vec![fill; length];
                 assert_eq!(sum(&bytes), plain(&bytes), "{length} bytes of {fill}");
             }
+        }
+    }
+
+    /// A datagram of which the sender has only summed up the pseudo header.
+    #[test]
+    fn a_partial_checksum_is_completed() {
+        let (source, target) = (IpAddress::v4(10, 0, 2, 2), IpAddress::v4(10, 0, 2, 15));
+        for length in 0..40u8 {
+            let mut frame: Vec<u8> = (0..34 + 8 + length).collect();
+            let bytes = u16::from(8 + length).to_be_bytes();
+            frame[38..40].copy_from_slice(&bytes);
+            let pseudo = [10, 0, 2, 2, 10, 0, 2, 15, 0, 17, bytes[0], bytes[1]];
+            frame[40..42].copy_from_slice(&fold(native_sum(&pseudo)).to_ne_bytes());
+            complete_checksum(&mut frame, 34, 6);
+            let datagram = smoltcp::wire::UdpPacket::new_checked(&frame[34..]).unwrap();
+            assert!(datagram.verify_checksum(&source, &target), "{length} bytes");
+            assert_ne!(datagram.checksum(), 0);
+        }
+    }
+
+    #[test]
+    fn a_sum_of_zero_is_written_as_ones() {
+        let mut frame = [0, 0, 0xff, 0xff];
+        complete_checksum(&mut frame, 0, 0);
+        assert_eq!(frame, [0xff, 0xff, 0xff, 0xff]);
+    }
+
+    #[test]
+    fn a_checksum_beyond_the_frame_is_left_alone() {
+        for (start, field) in [(5, 0), (0, 3), (2, 1), (usize::MAX, 0), (0, usize::MAX), (4, 0)] {
+            let mut frame = [1, 2, 3, 4];
+            complete_checksum(&mut frame, start, field);
+            assert_eq!(frame, [1, 2, 3, 4], "{start}, {field}");
         }
     }
 

@@ -61,6 +61,32 @@ pub trait FrameDevice: Send {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), DeviceFull>;
 
+    /// Maximum length of a frame for [`transmit_divided`](Self::transmit_divided); 0 without
+    /// segmentation offload. Must not change.
+    fn divided_frame_length(&self) -> usize {
+        0
+    }
+
+    /// Queues one long segment of TCP, which the device divides into segments with at most
+    /// `segment_bytes` of its data each (segmentation offload); otherwise as
+    /// [`transmit`](Self::transmit).
+    ///
+    /// The headers are those of Ethernet, IPv4 and TCP, without options, as one segment of all the
+    /// data would have them. The device completes TCP's checksum: its field contains the sum of the
+    /// pseudo header.
+    ///
+    /// # Errors
+    /// [`DeviceFull`], and then `fill` was not called.
+    fn transmit_divided(
+        &mut self,
+        length: usize,
+        segment_bytes: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceFull> {
+        let _ = (length, segment_bytes, fill);
+        Err(DeviceFull)
+    }
+
     /// Ends a batch of `transmit`s: notifies the device.
     fn flush(&mut self) {}
 }
@@ -134,6 +160,29 @@ impl Transport {
     ) -> Result<(), DeviceFull> {
         let Transport::Ethernet(device, _) = self else { return Err(DeviceFull) };
         device.transmit(length, fill)?;
+        counters.frames_transmitted.add(1);
+        counters.bytes_transmitted.add(length as u64);
+        Ok(())
+    }
+
+    /// As [`FrameDevice::divided_frame_length`].
+    pub(crate) fn divided_frame_length(&self) -> usize {
+        match self {
+            Transport::Ethernet(device, _) => device.divided_frame_length(),
+            Transport::Loopback(_) => 0,
+        }
+    }
+
+    /// Like [`FrameDevice::transmit_divided`], and counts the frame.
+    pub(crate) fn transmit_divided(
+        &mut self,
+        counters: &Counters,
+        length: usize,
+        segment_bytes: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceFull> {
+        let Transport::Ethernet(device, _) = self else { return Err(DeviceFull) };
+        device.transmit_divided(length, segment_bytes, fill)?;
         counters.frames_transmitted.add(1);
         counters.bytes_transmitted.add(length as u64);
         Ok(())

@@ -19,36 +19,47 @@ use crate::stream::Owner;
 use crate::time_wait::{FinalNumbers, Verdict};
 
 impl LinkCore {
-    /// Processes one received frame (Ethernet) or packet (loopback).
-    pub(crate) fn receive(&mut self, shared: &Arc<Shared>, frame: &[u8]) {
+    /// Processes one received frame (Ethernet) or packet (loopback). `is_verified`: the device
+    /// vouches for TCP's checksum, whatever is in its field.
+    pub(crate) fn receive(&mut self, shared: &Arc<Shared>, frame: &[u8], is_verified: bool) {
         let inbound = match self.kind {
             LinkKind::Loopback => frame::classify_loopback(frame),
             LinkKind::Ethernet => {
                 shared.counters.frames_received.add(1);
                 shared.counters.bytes_received.add(frame.len() as u64);
-                if self.receive_expected(shared, frame) {
+                if self.receive_expected(shared, frame, is_verified) {
                     return;
                 }
-                return self.receive_other(shared, frame);
+                return self.receive_other(shared, frame, is_verified);
             }
         };
-        self.receive_inbound(shared, frame, inbound);
+        // Packets of the loopback interface have no checksums, because they cannot be damaged.
+        self.receive_inbound(shared, frame, inbound, true);
     }
 
     /// Processes a frame without an expected segment.
     #[inline(never)]
-    fn receive_other(&mut self, shared: &Arc<Shared>, frame: &[u8]) {
-        if self.receive_directly(shared, frame) {
+    fn receive_other(&mut self, shared: &Arc<Shared>, frame: &[u8], is_verified: bool) {
+        if self.receive_directly(shared, frame, is_verified) {
             return;
         }
         let inbound = frame::classify_ethernet(frame, self.hardware_address(), |address| {
             self.interface.has_ip_addr(address)
         });
-        self.receive_inbound(shared, frame, inbound);
+        self.receive_inbound(shared, frame, inbound, is_verified);
     }
 
-    fn receive_inbound(&mut self, shared: &Arc<Shared>, frame: &[u8], inbound: Inbound<'_>) {
+    fn receive_inbound(
+        &mut self,
+        shared: &Arc<Shared>,
+        frame: &[u8],
+        inbound: Inbound<'_>,
+        is_verified: bool,
+    ) {
         match inbound {
+            Inbound::Tcp(segment) if !is_verified && !segment.checksum_is_right() => {
+                shared.counters.dropped_checksum.add(1);
+            }
             Inbound::Tcp(segment) => self.receive_segment(shared, frame, &segment),
             Inbound::Udp { local, remote } => self.receive_datagram(shared, frame, local, remote),
             Inbound::Neighbour => {
@@ -63,7 +74,7 @@ impl LinkCore {
 
     /// Processes the expected segment of a connection on the fast path. Returns `false` if the
     /// frame is anything else, and then has done nothing.
-    fn receive_expected(&mut self, shared: &Arc<Shared>, frame: &[u8]) -> bool {
+    fn receive_expected(&mut self, shared: &Arc<Shared>, frame: &[u8], is_verified: bool) -> bool {
         let Some(plain) = Plain::new(frame, self.hardware) else { return false };
         let words = plain.words();
         let Some(endpoint) = self.recent.get(words).cloned().or_else(|| self.find(words)) else {
@@ -73,7 +84,7 @@ impl LinkCore {
         let mut state = endpoint.state.lock();
         state.fast.is_some()
             && self.path_is_valid(shared, &state, &plain, now)
-            && plain.checksum_is_right()
+            && (is_verified || plain.checksum_is_right())
             && self.receive_fast(shared, &endpoint, &mut state, &plain, now)
     }
 
@@ -86,7 +97,7 @@ impl LinkCore {
 
     /// Processes a segment of an established connection of which the path is known. Returns `false`
     /// if it is something else, and then has done nothing.
-    fn receive_directly(&mut self, shared: &Arc<Shared>, frame: &[u8]) -> bool {
+    fn receive_directly(&mut self, shared: &Arc<Shared>, frame: &[u8], is_verified: bool) -> bool {
         let Some(segment) = frame::plain_segment(frame, self.hardware_address()) else {
             return false;
         };
@@ -94,7 +105,7 @@ impl LinkCore {
         let now = self.now(shared);
         let mut state = endpoint.state.lock();
         let Some(header) = self.path_of(&mut state, now) else { return false };
-        if segment.checksum_is_right() {
+        if is_verified || segment.checksum_is_right() {
             let arrival = Arrival { frame, segment: Some(&segment), direct: Some(header) };
             self.serve_locked(shared, &endpoint, state, Some(arrival), now);
         } else {
@@ -104,11 +115,6 @@ impl LinkCore {
     }
 
     fn receive_segment(&mut self, shared: &Arc<Shared>, frame: &[u8], segment: &Segment<'_>) {
-        // Loopback packets have no checksums, because they cannot be damaged.
-        if self.kind == LinkKind::Ethernet && !segment.checksum_is_right() {
-            shared.counters.dropped_checksum.add(1);
-            return;
-        }
         if let Some(endpoint) = self.flows.get(&segment.key).cloned() {
             let arrival = Arrival::complete(frame, Some(segment));
             return self.serve(shared, &endpoint, Some(arrival));

@@ -112,7 +112,7 @@ impl LinkCore {
     fn receive_loopback(&mut self, shared: &Arc<Shared>) -> bool {
         let Transport::Loopback(queue) = &mut self.transport else { return false };
         let Some(packet) = queue.pop() else { return false };
-        self.receive(shared, &packet);
+        self.receive(shared, &packet, true);
         if let Transport::Loopback(queue) = &mut self.transport {
             queue.recycle(packet);
         }

@@ -6,6 +6,10 @@
 //! batch ([`Transmitter::flush`]); its user notifies the device. It reclaims sent buffers when it
 //! needs them, without an interrupt, unless the queue is full.
 //!
+//! A card that can divide long segments of TCP, and join those that it receives, does so
+//! (segmentation offload, decision 75). A frame then has up to 64 KiB, in several buffers; the
+//! receiver copies those together.
+//!
 //! On an interrupt, the driver must call [`Receiver::acknowledge`], then [`Receiver::receive`]
 //! until there are no more frames and [`Receiver::enable_interrupts`] says so, too, and then
 //! complete the line.
@@ -15,6 +19,8 @@ use super::virtio_memory::Buffers;
 use super::virtio_mmio::{self, Device, Doorbell};
 pub use super::virtio_queue::Returned;
 use super::virtio_queue::{EVENT_INDEX, FixedQueue, QUEUE_SIZE};
+use cops_algorithms::virtio_net_header::{self, Received};
+use cops_fallible::List;
 use virtio_drivers::Error;
 use virtio_drivers::transport::mmio::MmioTransport;
 use virtio_drivers::transport::{DeviceType, Transport};
@@ -24,26 +30,51 @@ const TRANSMIT_QUEUE: u16 = 1;
 
 /// Size of a buffer for a frame and the header before it.
 const BUFFER_BYTES: usize = 2048;
+/// The same for frames that the card divides.
+const LONG_BUFFER_BYTES: usize = 4096;
 /// Ethernet header and payload, without the checksum.
 pub const MAXIMUM_FRAME_BYTES: usize = 1514;
 
-/// Size of the header of every frame. No offload is negotiated, so the header is all zero when
-/// sending. Legacy devices omit the count of merged buffers at its end.
-const HEADER_BYTES_LEGACY: usize = 10;
-const HEADER_BYTES: usize = 12;
-
 bitflags::bitflags! {
     /// The features that the driver supports.
-    #[derive(Clone, Copy, Debug)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Features: u64 {
+        /// The device completes checksums of frames that it sends.
+        const COMPLETES_CHECKSUMS = 1 << 0;
+        /// It may leave checksums of received frames to the driver.
+        const LEAVES_CHECKSUMS = 1 << 1;
         /// The device has a MAC address.
         const MAC = 1 << 5;
+        /// It joins received segments of TCP over IPv4, or does not divide those of its host.
+        const JOINS_TCP4 = 1 << 7;
+        /// It divides long segments of TCP over IPv4.
+        const DIVIDES_TCP4 = 1 << 11;
+        /// A received frame may fill several buffers.
+        const SEVERAL_BUFFERS = 1 << 15;
         /// Header and frame may share a descriptor; implied by `VERSION_1`.
         const ANY_LAYOUT = 1 << 27;
         /// One notification and one interrupt for a burst.
         const EVENT_INDEX = EVENT_INDEX;
         /// A modern device.
         const VERSION_1 = 1 << 32;
+
+        /// What long received frames need.
+        const RECEIVES_LONG =
+            Self::LEAVES_CHECKSUMS.bits() | Self::JOINS_TCP4.bits() | Self::SEVERAL_BUFFERS.bits();
+        /// What long frames to be sent need.
+        const SENDS_LONG = Self::COMPLETES_CHECKSUMS.bits() | Self::DIVIDES_TCP4.bits();
+    }
+}
+
+impl Features {
+    /// Without those of which others are missing that they need.
+    fn consistent(mut self) -> Self {
+        for together in [Self::RECEIVES_LONG, Self::SENDS_LONG] {
+            if !self.contains(together) {
+                self.remove(together);
+            }
+        }
+        self
     }
 }
 
@@ -70,11 +101,12 @@ impl Notifier {
 }
 
 impl VirtioNet {
-    /// Opens the first network card in the device tree that works.
-    pub fn probe() -> Option<Self> {
+    /// Opens the first network card in the device tree that works. Received frames that are longer
+    /// than `longest` bytes are dropped; it is not less than [`MAXIMUM_FRAME_BYTES`].
+    pub fn probe(longest: usize) -> Option<Self> {
         virtio_mmio::devices(DeviceType::Network).find_map(|found| {
             let Device { transport, doorbell, address, interrupt } = found;
-            Self::open(transport, doorbell, interrupt)
+            Self::open(transport, doorbell, interrupt, longest)
                 .inspect_err(|error| log::error!("network card at {address:#x}: {error}"))
                 .ok()
         })
@@ -84,12 +116,22 @@ impl VirtioNet {
         mut transport: MmioTransport<'static>,
         doorbell: Doorbell,
         interrupt: Option<usize>,
+        longest: usize,
     ) -> Result<Self, Error> {
-        let features = transport.begin_init(Features::all());
+        let mut features = transport.begin_init(Features::all());
+        if features != features.consistent() {
+            features = transport.begin_init(features.consistent());
+        }
         let hardware_address =
             transport.read_consistent(|| transport.read_config_space::<[u8; 6]>(0))?;
-        let buffers = || Buffers::allocate(QUEUE_SIZE, BUFFER_BYTES).ok_or(Error::DmaError);
-        let (received, sent) = (buffers()?, buffers()?);
+        let divides = features.contains(Features::SENDS_LONG);
+        let buffers = |bytes| Buffers::allocate(QUEUE_SIZE, bytes).ok_or(Error::DmaError);
+        let received = buffers(BUFFER_BYTES)?;
+        let sent = buffers(if divides { LONG_BUFFER_BYTES } else { BUFFER_BYTES })?;
+        let mut long = List::new();
+        if features.contains(Features::RECEIVES_LONG) {
+            long.try_resize(longest, 0).map_err(|_| Error::DmaError)?;
+        }
         let event_index = features.contains(Features::EVENT_INDEX);
         let mut queue = |index, buffers, device_writes| {
             FixedQueue::new(&mut transport, index, buffers, device_writes, event_index)
@@ -97,11 +139,20 @@ impl VirtioNet {
         let receive_queue = queue(RECEIVE_QUEUE, &received, true)?;
         let transmit_queue = queue(TRANSMIT_QUEUE, &sent, false)?;
         transport.finish_init();
+        let has_count = features.intersects(Features::VERSION_1 | Features::SEVERAL_BUFFERS);
         let header_bytes =
-            if features.contains(Features::VERSION_1) { HEADER_BYTES } else { HEADER_BYTES_LEGACY };
-        let receiver = Receiver::new(transport, doorbell, receive_queue, received, header_bytes);
+            if has_count { virtio_net_header::BYTES } else { virtio_net_header::BYTES_LEGACY };
+        let receiver = Receiver {
+            _transport: transport,
+            doorbell,
+            queue: receive_queue,
+            buffers: received,
+            header_bytes,
+            long,
+        };
+        let receiver = receiver.start();
         let notifier = Notifier { doorbell };
-        let transmitter = Transmitter::new(notifier, transmit_queue, sent, header_bytes);
+        let transmitter = Transmitter::new(notifier, transmit_queue, sent, header_bytes, divides);
         Ok(Self { receiver, transmitter, notifier, hardware_address, interrupt })
     }
 
@@ -125,22 +176,18 @@ pub struct Receiver {
     queue: FixedQueue,
     buffers: Buffers,
     header_bytes: usize,
+    /// A frame of several buffers; empty if there are none.
+    long: List<u8>,
 }
 
 impl Receiver {
-    fn new(
-        transport: MmioTransport<'static>,
-        doorbell: Doorbell,
-        mut queue: FixedQueue,
-        buffers: Buffers,
-        header_bytes: usize,
-    ) -> Self {
+    /// Gives all buffers to the device.
+    fn start(mut self) -> Self {
         for number in 0..QUEUE_SIZE as u16 {
-            queue.offer(number);
+            self.queue.offer(number);
         }
-        let mut receiver = Self { _transport: transport, doorbell, queue, buffers, header_bytes };
-        receiver.publish();
-        receiver
+        self.publish();
+        self
     }
 
     /// Withdraws the card's interrupt request, so that its next request is a new one. Must be
@@ -151,20 +198,27 @@ impl Receiver {
 
     /// Passes at most `limit` received frames to `take`, and returns how many. Fewer than `limit`
     /// means that there are no more. Frames do not interrupt from now on.
-    pub fn receive(&mut self, limit: usize, mut take: impl FnMut(&mut [u8])) -> usize {
+    pub fn receive(&mut self, limit: usize, mut take: impl FnMut(&mut [u8], Received)) -> usize {
+        let Self { queue, buffers, header_bytes, long, .. } = self;
         let mut count = 0;
-        self.queue.disable_interrupts();
+        queue.disable_interrupts();
         while count < limit {
-            let Some((number, written)) = self.queue.take() else { break };
-            // SAFETY: the used ring says that the device has returned this buffer, and it is
-            // offered again only below.
-            let buffer = unsafe { self.buffers.get(usize::from(number)) };
-            let end = written.min(BUFFER_BYTES);
-            if let Some(frame) = buffer.get_mut(self.header_bytes..end) {
-                take(frame);
-            }
-            self.queue.offer(number);
+            let first = with_next(queue, buffers, |buffer| {
+                let (header, frame) = buffer.split_at_mut_checked(*header_bytes)?;
+                let header = Received::parse(header);
+                if header.buffers == 1 {
+                    take(frame, header);
+                    return None;
+                }
+                Some((header, append(long, 0, frame)))
+            });
+            let Some(first) = first else { break };
             count += 1;
+            if let Some((header, begun)) = first
+                && let Some(length) = join(queue, buffers, long, begun, header.buffers - 1)
+            {
+                take(&mut long[..length], header);
+            }
         }
         if count > 0 {
             self.publish();
@@ -196,6 +250,50 @@ impl Receiver {
     }
 }
 
+/// Takes the next buffer that the device has returned, passes what the device has written to
+/// `use_it`, and offers the buffer again. `None` if there is no such buffer.
+#[inline(always)]
+fn with_next<R>(
+    queue: &mut FixedQueue,
+    buffers: &Buffers,
+    use_it: impl FnOnce(&mut [u8]) -> R,
+) -> Option<R> {
+    let (number, written) = queue.take()?;
+    // SAFETY: the used ring says that the device has returned this buffer. It is offered again only
+    // below, after its last use; if a faulty device returns it twice, it is used twice in turn.
+    let buffer = unsafe { buffers.get(usize::from(number)) };
+    let result = use_it(&mut buffer[..written.min(BUFFER_BYTES)]);
+    queue.offer(number);
+    Some(result)
+}
+
+/// Copies `part` into `long` behind the first `length` bytes. Returns how many there are then;
+/// `None` if they do not fit.
+fn append(long: &mut [u8], length: usize, part: &[u8]) -> Option<usize> {
+    let end = length + part.len();
+    long.get_mut(length..end)?.copy_from_slice(part);
+    Some(end)
+}
+
+/// Appends the next `rest` buffers to a frame of which `long` has the first bytes, as many as
+/// `begun`. Returns its length; `None` if it is too long, or if the device has not returned all of
+/// it.
+#[inline(never)]
+fn join(
+    queue: &mut FixedQueue,
+    buffers: &Buffers,
+    long: &mut [u8],
+    begun: Option<usize>,
+    rest: u16,
+) -> Option<usize> {
+    let mut length = begun;
+    for _ in 0..rest {
+        // Also if it does not fit: the buffer is offered again.
+        length = with_next(queue, buffers, |part| append(long, length?, part))?;
+    }
+    length
+}
+
 /// All buffers are with the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
@@ -209,6 +307,8 @@ pub struct Transmitter {
     free: [u16; QUEUE_SIZE],
     free_count: usize,
     header_bytes: usize,
+    /// Whether the device divides long segments. Otherwise all headers are zero and stay it.
+    divides: bool,
     /// Frames were added that the device cannot see yet.
     unpublished: bool,
 }
@@ -219,6 +319,7 @@ impl Transmitter {
         mut queue: FixedQueue,
         buffers: Buffers,
         header_bytes: usize,
+        divides: bool,
     ) -> Self {
         queue.disable_interrupts();
         Self {
@@ -228,6 +329,7 @@ impl Transmitter {
             free: core::array::from_fn(|index| index as u16),
             free_count: QUEUE_SIZE,
             header_bytes,
+            divides,
             unpublished: false,
         }
     }
@@ -260,13 +362,51 @@ impl Transmitter {
     /// # Errors
     /// [`Full`], also for frames longer than [`MAXIMUM_FRAME_BYTES`]; `fill` was not called.
     pub fn transmit(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
-        if length == 0 || length > MAXIMUM_FRAME_BYTES || !self.has_room() {
+        if length > MAXIMUM_FRAME_BYTES {
+            return Err(Full);
+        }
+        self.transmit_with([0; _], length, fill)
+    }
+
+    /// Maximum length of a frame that the device divides; 0 if it does not.
+    pub fn divided_frame_length(&self) -> usize {
+        if self.divides { LONG_BUFFER_BYTES - self.header_bytes } else { 0 }
+    }
+
+    /// Sends a frame with a long segment of TCP over IPv4, which the device divides into segments
+    /// with at most `segment_bytes` bytes of its data; otherwise as [`Transmitter::transmit`].
+    ///
+    /// # Errors
+    /// [`Full`], also for frames longer than [`Transmitter::divided_frame_length`].
+    pub fn transmit_divided(
+        &mut self,
+        length: usize,
+        segment_bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Full> {
+        if length > self.divided_frame_length() {
+            return Err(Full);
+        }
+        let segment_bytes = u16::try_from(segment_bytes).unwrap_or(u16::MAX);
+        self.transmit_with(virtio_net_header::divided(segment_bytes), length, fill)
+    }
+
+    #[inline(always)]
+    fn transmit_with(
+        &mut self,
+        header: [u8; virtio_net_header::BYTES_LEGACY],
+        length: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Full> {
+        if length == 0 || !self.has_room() {
             return Err(Full);
         }
         let number = self.free[self.free_count - 1];
         // SAFETY: a buffer in `free` is not with the device and has no other reference.
         let buffer = unsafe { self.buffers.get(usize::from(number)) };
-        // The header is zero and stays it: nothing writes there.
+        if self.divides {
+            buffer[..header.len()].copy_from_slice(&header);
+        }
         fill(&mut buffer[self.header_bytes..self.header_bytes + length]);
         self.free_count -= 1;
         self.queue.offer_bytes(number, self.header_bytes + length);

@@ -22,7 +22,7 @@ use spin::Once;
 use crate::arch;
 use crate::drivers::interrupt::Line;
 use crate::drivers::random;
-use crate::drivers::virtio_net::{Receiver, Transmitter, VirtioNet};
+use crate::drivers::virtio_net::{MAXIMUM_FRAME_BYTES, Receiver, Transmitter, VirtioNet};
 use crate::log;
 use crate::machine::device_tree;
 use crate::mm::frames;
@@ -59,6 +59,17 @@ impl FrameDevice for Card {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), DeviceFull> {
         self.transmitter.transmit(length, fill).map_err(|_| DeviceFull)
+    }
+    fn divided_frame_length(&self) -> usize {
+        self.transmitter.divided_frame_length()
+    }
+    fn transmit_divided(
+        &mut self,
+        length: usize,
+        segment_bytes: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceFull> {
+        self.transmitter.transmit_divided(length, segment_bytes, fill).map_err(|_| DeviceFull)
     }
     fn flush(&mut self) {
         if self.transmitter.flush() {
@@ -139,7 +150,9 @@ type Receiving = Option<(Line, Box<Receiver>)>;
 /// rest of the network needs room afterwards.
 #[inline(never)]
 fn find_card() -> (Transmitting, Receiving) {
-    let Some(device) = VirtioNet::probe() else { return (None, None) };
+    // A peer sends no more at once than there is room for, so no frame has to be longer.
+    let longest = MAXIMUM_FRAME_BYTES + tcp_buffer_bytes();
+    let Some(device) = VirtioNet::probe(longest) else { return (None, None) };
     let (hardware_address, line) = (device.hardware_address(), device.line());
     doorbell::install(device.notifier);
     arrivals::install(device.receiver.arrived());
@@ -288,8 +301,18 @@ async fn receive_all(stack: &Stack, receiver: &mut Receiver, share: &mut Share) 
             };
             let Some(mut batch) = batch else { return Poll::Pending };
             // The batch ends, and with it the interface's lock, before what it has woken is done.
-            let receive =
-                || receiver.receive(FRAMES_PER_PORTION, move |frame| batch.receive(frame));
+            let receive = || {
+                receiver.receive(FRAMES_PER_PORTION, move |frame, header| {
+                    if let Some((start, field)) = header.partial {
+                        cops_net::complete_checksum(frame, start, field);
+                    }
+                    if header.is_verified {
+                        batch.receive_verified(frame);
+                    } else {
+                        batch.receive(frame);
+                    }
+                })
+            };
             Poll::Ready(sched::burst(receive))
         })
         .await;

@@ -25,7 +25,7 @@ use crate::arch;
 use crate::drivers::virtio_net::Notifier;
 
 /// For how long a notification is owed while a process has other work that is as urgent.
-const OWED_MICROSECONDS: u64 = 100;
+const OWED_MICROSECONDS: u64 = 400;
 
 /// For how long it is owed at most.
 const LATEST_MICROSECONDS: u64 = 1000;

@@ -39,12 +39,13 @@ enum Outcome {
 }
 
 impl FastPath {
-    /// Sends a segment with `length` bytes that are not yet sent; otherwise says what follows.
+    /// Sends a segment with `length` bytes that are not yet sent, or several with at most `mss`
+    /// bytes each, which the device makes of one frame; otherwise says what follows.
     fn transmit(
         &mut self,
         transport: &mut Transport,
         counters: &Counters,
-        length: usize,
+        (length, mss): (usize, usize),
         flags: u8,
         window: usize,
     ) -> Result<(), Outcome> {
@@ -60,11 +61,30 @@ impl FastPath {
         };
         let template = &self.template;
         let frame_length = PLAIN_HEADERS + length;
-        transport
-            .transmit_complete(counters, frame_length, &mut |frame| {
+        let sent = if length <= mss {
+            transport.transmit_complete(counters, frame_length, &mut |frame| {
                 template.write(frame, fields, data);
             })
-            .map_err(|_| Outcome::Blocked)
+        } else {
+            transport.transmit_divided(counters, frame_length, mss, &mut |frame| {
+                template.write_divided(frame, fields, data);
+            })
+        };
+        sent.map_err(|_| Outcome::Blocked)
+    }
+
+    /// How many bytes the next frame has if `sendable` ones fit into the peer's window, of more
+    /// than `mss` that are not yet sent: more than a segment if the device divides it.
+    #[inline(never)]
+    fn bytes_of_a_frame(&self, transport: &Transport, sendable: usize, mss: usize) -> usize {
+        let most = transport.divided_frame_length().saturating_sub(PLAIN_HEADERS).min(sendable);
+        // A segment that is not whole goes with the last ones that there are, but not if Nagle's
+        // algorithm may hold it back.
+        if most == self.unsent() && !self.nagle {
+            return most;
+        }
+        let part = most.checked_rem(mss).unwrap_or(0);
+        (most - part).max(mss)
     }
 
     /// When it is to be looked at, apart from acknowledgements.
@@ -133,10 +153,17 @@ impl FastPath {
             if !path_is_valid || window < length || small {
                 return Outcome::Leave;
             }
+            let length = if unsent > mss {
+                self.bytes_of_a_frame(transport, window.min(unsent), mss)
+            } else {
+                length
+            };
             let last = if length == unsent { PUSH } else { 0 };
             let flags = ACKNOWLEDGE | last;
             let announced = stream.acknowledgements.announced(self.receive_room(mss));
-            if let Err(outcome) = self.transmit(transport, counters, length, flags, announced) {
+            if let Err(outcome) =
+                self.transmit(transport, counters, (length, mss), flags, announced)
+            {
                 return outcome;
             }
             self.next_to_send = self.next_to_send.wrapping_add(length as u32);
@@ -167,7 +194,7 @@ impl FastPath {
             return Outcome::Leave;
         }
         let announced = acknowledgements.announced(room);
-        if let Err(outcome) = self.transmit(transport, counters, 0, ACKNOWLEDGE, announced) {
+        if let Err(outcome) = self.transmit(transport, counters, (0, 0), ACKNOWLEDGE, announced) {
             return outcome;
         }
         let contents = Contents::of(self.in_flight(), self.unread());
@@ -257,7 +284,7 @@ impl LinkCore {
             let (transport, counters) = (&mut self.transport, &shared.counters);
             let flags = ACKNOWLEDGE | RESET;
             // If it is not sent, the peer's next segment finds no connection and is answered.
-            let _ = path_is_valid && fast.transmit(transport, counters, 0, flags, 0).is_ok();
+            let _ = path_is_valid && fast.transmit(transport, counters, (0, 0), flags, 0).is_ok();
         }
         self.retire(endpoint, state);
     }

@@ -55,6 +55,26 @@ impl Template {
 
     /// Writes a frame with `data`. `frame` has exactly its length.
     pub(crate) fn write(&self, frame: &mut [u8], fields: Fields, data: &[u8]) {
+        self.write_with(frame, fields, data, |head, pseudo_sum| {
+            !fold(pseudo_sum + native_sum(&head[34..]) + native_sum(data))
+        });
+    }
+
+    /// The same for a device that divides the segment and completes its checksum.
+    pub(crate) fn write_divided(&self, frame: &mut [u8], fields: Fields, data: &[u8]) {
+        self.write_with(frame, fields, data, |_, pseudo_sum| fold(pseudo_sum));
+    }
+
+    /// `checksum` computes that of TCP from the headers, in which its field is zero, and the sum of
+    /// the pseudo header.
+    #[inline(always)]
+    fn write_with(
+        &self,
+        frame: &mut [u8],
+        fields: Fields,
+        data: &[u8],
+        checksum: impl FnOnce(&[u8; PLAIN_HEADERS], u64) -> u16,
+    ) {
         let Some((head, payload)) = frame.split_first_chunk_mut::<PLAIN_HEADERS>() else { return };
         let segment_length = (20 + data.len()) as u16;
         *head = self.head;
@@ -67,11 +87,8 @@ impl Template {
         let ipv4_sum = self.ipv4_sum + u64::from((20 + segment_length).to_be());
         head[24..26].copy_from_slice(&(!fold(ipv4_sum)).to_ne_bytes());
         payload.copy_from_slice(data);
-        let sum = self.pseudo_sum
-            + u64::from(segment_length.to_be())
-            + native_sum(&head[34..])
-            + native_sum(data);
-        head[50..52].copy_from_slice(&(!fold(sum)).to_ne_bytes());
+        let sum = checksum(head, self.pseudo_sum + u64::from(segment_length.to_be()));
+        head[50..52].copy_from_slice(&sum.to_ne_bytes());
     }
 }
 

@@ -23,6 +23,7 @@ mod lanes;
 mod layers;
 mod links;
 mod linux;
+mod long_segments;
 mod miri;
 mod msrv;
 mod mutations;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Case, Context, step, tap};
+use super::{Case, Context, long_segments, step, tap};
 use crate::cli::{Machine as MachineOptions, Model};
 use crate::error::{Failure, Outcome};
 use crate::process::{Captured, capture};
@@ -87,6 +87,9 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     }
     let Session { server, client, .. } = session;
     cases.push(shut_down(server, "shut down"));
+    if context.is_chosen(long_segments::NAME) {
+        cases.extend(long_segments::run(context, &client)?);
+    }
     for model in Model::ALL {
         if model != Model::Kcuc && context.is_chosen(model.name()) {
             cases.extend(other_model(context, &client, model)?);
@@ -95,7 +98,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(cases)
 }
 
-fn shut_down(server: Server, name: &str) -> Case {
+pub(super) fn shut_down(server: Server, name: &str) -> Case {
     match server.shut_down() {
         Ending::Broken(why) => Case::failed(name, why),
         Ending::TimedOut => Case::failed(name, "the system did not power off when it was asked to"),

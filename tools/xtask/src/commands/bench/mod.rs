@@ -23,7 +23,7 @@ mod priority;
 pub mod shares;
 pub mod switch;
 mod table;
-mod tap;
+pub mod tap;
 mod wakeups;
 mod words;
 

@@ -1,0 +1,155 @@
+//! Long segments, which a card divides or passes on: the same bytes arrive, in fewer frames.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use common::*;
+use cops_net::{Connection, Error};
+
+/// Two hosts with such cards.
+fn world(offload: Option<Offload>) -> World {
+    let [a, b] = [([ADDRESS_A, ADDRESS_A6], 11), ([ADDRESS_B, ADDRESS_B6], 22)]
+        .map(|(addresses, seed)| static_configuration(&addresses, seed));
+    World::with_cards(a, b, offload)
+}
+
+/// A connection of which the second end, the server's, is on the fast path.
+fn connected_pair(world: &mut World) -> (Connection, Connection) {
+    let listener = world.b.stack.listen(address("10.0.0.2:80"), 8).unwrap();
+    let (client, server) = world.pair(&listener);
+    for connection in [&client, &server] {
+        connection.set_no_delay(true);
+    }
+    for _ in 0..8 {
+        exchange(world, &client, &server, (20, 20));
+    }
+    (client, server)
+}
+
+/// A request and its answer, of so many bytes.
+fn exchange(world: &mut World, client: &Connection, server: &Connection, bytes: (usize, usize)) {
+    for (from, to, length) in [(client, server, bytes.0), (server, client, bytes.1)] {
+        let mut transfer = Transfer::new(length);
+        let arrives = |_: &mut World| {
+            write_all(&mut transfer, from);
+            transfer.pull(to);
+            transfer.received == length
+        };
+        assert!(world.run_until(600 * SECOND, arrives), "{length} bytes");
+    }
+}
+
+/// Writes what is not yet written, with calls for more than there is room for.
+fn write_all(transfer: &mut Transfer, from: &Connection) {
+    while transfer.sent < transfer.total {
+        let end = transfer.total.min(transfer.sent + 8192);
+        let rest: Vec<u8> = (transfer.sent..end).map(Transfer::byte).collect();
+        match from.try_send(&rest) {
+            Ok(sent) => transfer.sent += sent,
+            Err(Error::WouldBlock) => return,
+            Err(error) => panic!("sending failed after {} bytes: {error}", transfer.sent),
+        }
+    }
+}
+
+/// What both hosts have sent: frames on the cable, and long segments for a card.
+fn sent(world: &World) -> [(u64, u64); 2] {
+    [&world.a, &world.b].map(|host| {
+        let wire = host.outgoing.lock().unwrap();
+        (wire.carried, wire.divided)
+    })
+}
+
+/// Frames and long segments of an exchange.
+fn cost(offload: Option<Offload>, bytes: (usize, usize)) -> [(u64, u64); 2] {
+    let mut world = world(offload);
+    let (client, server) = connected_pair(&mut world);
+    let before = sent(&world);
+    exchange(&mut world, &client, &server, bytes);
+    let after = sent(&world);
+    std::array::from_fn(|host| (after[host].0 - before[host].0, after[host].1 - before[host].1))
+}
+
+#[test]
+fn an_answer_of_two_segments_is_one_frame() {
+    // A request of 15 x 15 matrices, and its answer.
+    let bytes = (1816, 1816);
+    assert_eq!(cost(None, bytes).map(|host| host.1), [0, 0]);
+    assert_eq!(cost(None, bytes)[1].0, 2, "frames of the answer");
+    assert_eq!(cost(Some(Offload::PassesOn), bytes)[1], (1, 1));
+    assert_eq!(cost(Some(Offload::Divides), bytes)[1], (2, 1));
+}
+
+#[test]
+fn what_fits_into_a_segment_is_not_left_to_the_card() {
+    for offload in [Offload::Divides, Offload::PassesOn] {
+        assert_eq!(cost(Some(offload), (1460, 1460)), cost(None, (1460, 1460)));
+    }
+}
+
+/// A stream in one direction, and one in both: nothing is lost, repeated or out of order.
+#[test]
+fn a_stream_arrives() {
+    for offload in [None, Some(Offload::Divides), Some(Offload::PassesOn)] {
+        let mut world = world(offload);
+        let (client, server) = connected_pair(&mut world);
+        for bytes in [(400_000, 400_000), (4030, 4031), (2920, 2921)] {
+            exchange(&mut world, &client, &server, bytes);
+        }
+        assert_eq!(world.b.stack.statistics().dropped_checksum, 0);
+    }
+}
+
+/// Frames of a long segment are lost, repeated, damaged and overtake each other.
+#[test]
+fn a_stream_arrives_over_a_bad_cable() {
+    for seed in 0..3 {
+        let mut world = world(Some(Offload::Divides));
+        let (client, server) = connected_pair(&mut world);
+        world.set_faults(Faults {
+            lost_per_thousand: 20,
+            repeated_per_thousand: 20,
+            damaged_per_thousand: 20,
+            jitter_microseconds: 30 + 40 * seed,
+        });
+        for round in 0..8 {
+            exchange(&mut world, &client, &server, (1816, 3900 - 150 * round));
+        }
+    }
+}
+
+/// The peer's window ends within a long segment: no more is sent than fits.
+#[test]
+fn a_long_segment_is_no_longer_than_the_window() {
+    for offload in [Offload::Divides, Offload::PassesOn] {
+        let mut world = world(Some(offload));
+        let (client, server) = connected_pair(&mut world);
+        let mut transfer = Transfer::new(20_000);
+        // The client does not read: its buffer of 4 KiB is filled, and not exceeded.
+        let _ = world.run_until(SECOND, |_| {
+            write_all(&mut transfer, &server);
+            false
+        });
+        assert_eq!(world.a.stack.statistics().dropped_no_room, 0);
+        assert!(world.run_until(600 * SECOND, |_| transfer.pump(&server, &client)));
+    }
+}
+
+/// With Nagle's algorithm, a part of a segment does not go with the whole ones before it.
+#[test]
+fn nagle_holds_a_part_of_a_segment_back() {
+    let mut world = world(Some(Offload::PassesOn));
+    let (client, server) = connected_pair(&mut world);
+    server.set_no_delay(false);
+    let tape = Arc::new(Mutex::new(Vec::new()));
+    let recorded = tape.clone();
+    world.b.outgoing.lock().unwrap().filter = Some(Box::new(move |frame| {
+        recorded.lock().unwrap().push(frame.len() - 54);
+        true
+    }));
+    exchange(&mut world, &client, &server, (20, 3500));
+    let mut lengths = tape.lock().unwrap().clone();
+    lengths.retain(|&length: &usize| length > 0);
+    assert_eq!(lengths, [2920, 580]);
+}

@@ -1,0 +1,76 @@
+//! The real server with the real client over a tap device, which takes long segments as they are:
+//! an answer is one frame, whatever its length. It also hands those of the client over as they are,
+//! which has some when its requests wait.
+//!
+//! QEMU's user network has no such frames. A tap device needs root; without it, this is skipped.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::{Case, Context};
+use crate::cli::{Machine as MachineOptions, Model};
+use crate::commands::bench::tap::{self, Urgency};
+use crate::error::Outcome;
+use crate::process::capture;
+use crate::qemu::namespace::Namespace;
+use crate::service::{self, Client, Load, Pace};
+
+/// What is in the names of all these tests.
+pub const NAME: &str = "over a tap device";
+const LIMIT: Duration = Duration::from_secs(180);
+const CONNECTIONS: u32 = 16;
+const REQUESTS: u32 = 100;
+/// Matrices, and how many frames a hundred answers may have: the messages have one segment, two,
+/// and three. Opening and closing need some frames, and after three segments the client waits for
+/// an acknowledgement. Without long segments it would be 100, 200 and 400.
+const FRAMES: [(u32, i64); 3] = [(1, 150), (15, 150), (21, 250)];
+/// More than the server can answer, so the client joins what waits.
+const OVERLOAD: Load = Load {
+    connections: 32,
+    matrix: 15,
+    pace: Pace::Open { period_ms: 1 },
+    seconds: 1,
+    warm_up_seconds: 0,
+    drain_seconds: 120,
+};
+
+pub fn run(context: &Context<'_>, client: &Client) -> Outcome<Vec<Case>> {
+    let namespace = match Namespace::make() {
+        Ok(namespace) => namespace,
+        Err(failure) => {
+            context.note(format!("{NAME}: skipped: {failure}"));
+            return Ok(Vec::new());
+        }
+    };
+    let prepared = context.prepared()?;
+    let machine = MachineOptions::new(2, "512M");
+    let boot = tap::boot(prepared, &machine, Model::Kcuc)?;
+    let mut server = tap::start(prepared, &namespace, &boot, &machine)?;
+    let scratch = context.workspace.scratch()?;
+    let mut cases = Vec::new();
+    let run = |load: &Load| -> Outcome<Vec<String>> {
+        let (ramp, json) = (service::RAMP_PER_SECOND, scratch.file("long.json"));
+        let mut command = tap::client(&namespace, client, load, ramp, Urgency::Usual, &json);
+        let captured = capture(command.stdin(Stdio::null()), Some(LIMIT), |_| {})?;
+        if captured.succeeded() {
+            return Ok(Vec::new());
+        }
+        Ok(vec![format!("the client ended with {}", captured.ending()), captured.everything()])
+    };
+    for (matrix, frames_max) in FRAMES {
+        let pace = Pace::Counted { requests: REQUESTS };
+        let load = Load { connections: CONNECTIONS, matrix, pace, seconds: 60, ..OVERLOAD };
+        let before = server.statistics()?;
+        let mut wrong = run(&load)?;
+        let sent = server.statistics()?.growth(&before, "network_frames_sent");
+        let for_hundred = sent * 100 / i64::from(CONNECTIONS * REQUESTS);
+        if for_hundred > frames_max {
+            wrong.push(format!("{for_hundred} frames for 100 answers, more than {frames_max}"));
+        }
+        cases.push(Case::judged(format!("{NAME}: {matrix} x {matrix}"), &wrong));
+    }
+    let wrong = run(&OVERLOAD)?;
+    cases.push(Case::judged(format!("{NAME}: requests that wait"), &wrong));
+    cases.push(super::system::shut_down(server, &format!("{NAME}: shut down")));
+    Ok(cases)
+}
