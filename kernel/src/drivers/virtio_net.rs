@@ -102,7 +102,7 @@ impl Notifier {
 
 impl VirtioNet {
     /// Opens the first network card in the device tree that works. Received frames that are longer
-    /// than `longest` bytes are dropped; it is not less than [`MAXIMUM_FRAME_BYTES`].
+    /// than `longest` bytes become empty ones; it is not less than [`MAXIMUM_FRAME_BYTES`].
     pub fn probe(longest: usize) -> Option<Self> {
         virtio_mmio::devices(DeviceType::Network).find_map(|found| {
             let Device { transport, doorbell, address, interrupt } = found;
@@ -214,9 +214,9 @@ impl Receiver {
             });
             let Some(first) = first else { break };
             count += 1;
-            if let Some((header, begun)) = first
-                && let Some(length) = join(queue, buffers, long, begun, header.buffers - 1)
-            {
+            if let Some((header, begun)) = first {
+                // What is too long is passed on as an empty frame, which is counted as malformed.
+                let length = join(queue, buffers, long, begun, header.buffers - 1).unwrap_or(0);
                 take(&mut long[..length], header);
             }
         }

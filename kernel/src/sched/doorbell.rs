@@ -8,7 +8,8 @@
 //!
 //! - before this hart sleeps, and when a virtual CPU leaves it, so a single answer does not wait;
 //! - before user mode is entered, if the process has nothing ready that is as urgent as what it
-//!   runs, or if the notification has been owed for [`OWED_MICROSECONDS`];
+//!   runs, or if the notification has been owed for [`OWED_MICROSECONDS`], on a busy machine for
+//!   [`OWED_WHEN_BUSY_MICROSECONDS`];
 //! - otherwise at the next timer interrupt, which comes within [`LATEST_MICROSECONDS`]. So a
 //!   program that computes for long delays the answers of others by no more;
 //! - after some portions of the kernel without any of these, if it has been owed for that long.
@@ -20,12 +21,15 @@
 use cops_algorithms::doorbell::{BeforeUserMode, Bounds, Owed};
 use spin::Once;
 
-use super::timer;
+use super::{arrivals, timer};
 use crate::arch;
 use crate::drivers::virtio_net::Notifier;
 
 /// For how long a notification is owed while a process has other work that is as urgent.
-const OWED_MICROSECONDS: u64 = 400;
+const OWED_MICROSECONDS: u64 = 100;
+
+/// The same on a machine that is so busy that frames are looked for: no hart has slept for long.
+const OWED_WHEN_BUSY_MICROSECONDS: u64 = 400;
 
 /// For how long it is owed at most.
 const LATEST_MICROSECONDS: u64 = 1000;
@@ -39,8 +43,10 @@ pub fn install(notifier: Notifier) {
 }
 
 fn bounds() -> Bounds {
+    let is_busy = arrivals::are_awaited();
+    let peers = if is_busy { OWED_WHEN_BUSY_MICROSECONDS } else { OWED_MICROSECONDS };
     Bounds {
-        peers_ticks: timer::ticks_from_microseconds(OWED_MICROSECONDS),
+        peers_ticks: timer::ticks_from_microseconds(peers),
         latest_ticks: timer::ticks_from_microseconds(LATEST_MICROSECONDS),
     }
 }
