@@ -89,6 +89,8 @@ pub struct Wire {
     pub carried: u64,
     /// Long segments that the card got.
     pub divided: u64,
+    /// Those of them that are wrong.
+    pub wrong: u64,
     pub flushes: u64,
     random: Random,
 }
@@ -104,6 +106,7 @@ impl Wire {
             filter: None,
             carried: 0,
             divided: 0,
+            wrong: 0,
             flushes: 0,
             random: Random(seed),
         }))
@@ -194,12 +197,15 @@ impl FrameDevice for CableEnd {
         assert!(length <= LONG_FRAME_BYTES && length > 54 + segment_bytes, "{length} bytes");
         let mut frame = vec![0xa5; length];
         fill(&mut frame);
+        let divided = divide(&frame, segment_bytes);
         let mut wire = self.wire.lock().unwrap();
         wire.divided += 1;
         let now = self.clock.now_microseconds();
-        match self.offload {
-            Some(Offload::Divides) => {
-                divide(frame, segment_bytes).into_iter().for_each(|frame| wire.put(frame, now));
+        match (divided, self.offload) {
+            // Not with a panic: the stack that called has locks.
+            (None, _) => wire.wrong += 1,
+            (Some(frames), Some(Offload::Divides)) => {
+                frames.into_iter().for_each(|frame| wire.put(frame, now));
             }
             _ => wire.put(frame, now),
         }
@@ -216,15 +222,19 @@ const LONG_FRAME_BYTES: usize = 4084;
 /// Maximum length of a frame on a cable.
 const FRAME_BYTES: usize = 1514;
 
-/// The frames that a card makes of a long segment, as virtio 1.2 has it in 5.1.6.2.
-fn divide(mut frame: Vec<u8>, segment_bytes: usize) -> Vec<Vec<u8>> {
+/// The frames that a card makes of a long segment, as virtio 1.2 has it in 5.1.6.2. `None` if the
+/// segment is wrong.
+fn divide(frame: &[u8], segment_bytes: usize) -> Option<Vec<Vec<u8>>> {
     // Nothing is missing but the sum of the segment itself.
+    let mut frame = frame.to_vec();
     cops_net::complete_checksum(&mut frame, 34, 16);
     let (head, data) = frame.split_at(54);
-    let whole = Ipv4Packet::new_checked(&frame[14..]).expect("a packet");
+    let whole = Ipv4Packet::new_checked(&frame[14..]).ok()?;
     let addresses = (whole.src_addr().into(), whole.dst_addr().into());
-    let segment = TcpPacket::new_checked(whole.payload()).expect("a segment");
-    assert!(whole.verify_checksum() && segment.verify_checksum(&addresses.0, &addresses.1));
+    let segment = TcpPacket::new_checked(whole.payload()).ok()?;
+    if !(whole.verify_checksum() && segment.verify_checksum(&addresses.0, &addresses.1)) {
+        return None;
+    }
     let (sequence, pushes) = (segment.seq_number(), segment.psh());
     let parts = data.chunks(segment_bytes).enumerate();
     let make = |(index, part): (usize, &[u8])| {
@@ -238,7 +248,7 @@ fn divide(mut frame: Vec<u8>, segment_bytes: usize) -> Vec<Vec<u8>> {
         segment.fill_checksum(&addresses.0, &addresses.1);
         frame
     };
-    parts.map(make).collect()
+    Some(parts.map(make).collect())
 }
 
 /// A waker that records that it was woken.
