@@ -5,14 +5,7 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::*;
-use cops_net::{Connection, Error};
-
-/// Two hosts with such cards.
-fn world(offload: Option<Offload>) -> World {
-    let [a, b] = [([ADDRESS_A, ADDRESS_A6], 11), ([ADDRESS_B, ADDRESS_B6], 22)]
-        .map(|(addresses, seed)| static_configuration(&addresses, seed));
-    World::with_cards(a, b, offload)
-}
+use cops_net::Connection;
 
 /// A connection of which the second end, the server's, is on the fast path.
 fn connected_pair(world: &mut World) -> (Connection, Connection) {
@@ -30,13 +23,8 @@ fn connected_pair(world: &mut World) -> (Connection, Connection) {
 /// A request and its answer, of so many bytes.
 fn exchange(world: &mut World, client: &Connection, server: &Connection, bytes: (usize, usize)) {
     for (from, to, length) in [(client, server, bytes.0), (server, client, bytes.1)] {
-        let mut transfer = Transfer::new(length);
-        let arrives = |_: &mut World| {
-            write_all(&mut transfer, from);
-            transfer.pull(to);
-            transfer.received == length
-        };
-        assert!(world.run_until(600 * SECOND, arrives), "{length} bytes");
+        let mut transfer = transfer(length);
+        assert!(world.run_until(600 * SECOND, |_| transfer.pump(from, to)), "{length} bytes");
     }
     for host in [&world.a, &world.b] {
         let wrong = host.outgoing.lock().unwrap().wrong;
@@ -55,17 +43,9 @@ fn record(world: &World) -> Arc<Mutex<Vec<usize>>> {
     tape
 }
 
-/// Writes what is not yet written, with calls for more than there is room for.
-fn write_all(transfer: &mut Transfer, from: &Connection) {
-    while transfer.sent < transfer.total {
-        let end = transfer.total.min(transfer.sent + 8192);
-        let rest: Vec<u8> = (transfer.sent..end).map(Transfer::byte).collect();
-        match from.try_send(&rest) {
-            Ok(sent) => transfer.sent += sent,
-            Err(Error::WouldBlock) => return,
-            Err(error) => panic!("sending failed after {} bytes: {error}", transfer.sent),
-        }
-    }
+/// A stream that is written with calls for more than there is room for.
+fn transfer(total: usize) -> Transfer {
+    Transfer { write_bytes: 8192, ..Transfer::new(total) }
 }
 
 /// What both hosts have sent: frames on the cable, and long segments for a card.
@@ -78,7 +58,7 @@ fn sent(world: &World) -> [(u64, u64); 2] {
 
 /// Frames and long segments of an exchange.
 fn cost(offload: Option<Offload>, bytes: (usize, usize)) -> [(u64, u64); 2] {
-    let mut world = world(offload);
+    let mut world = World::with_cards(offload);
     let (client, server) = connected_pair(&mut world);
     let before = sent(&world);
     exchange(&mut world, &client, &server, bytes);
@@ -107,7 +87,7 @@ fn what_fits_into_a_segment_is_not_left_to_the_card() {
 #[test]
 fn a_stream_arrives() {
     for offload in [None, Some(Offload::Divides), Some(Offload::PassesOn)] {
-        let mut world = world(offload);
+        let mut world = World::with_cards(offload);
         let (client, server) = connected_pair(&mut world);
         for bytes in [(400_000, 400_000), (4030, 4031), (2920, 2921)] {
             exchange(&mut world, &client, &server, bytes);
@@ -120,7 +100,7 @@ fn a_stream_arrives() {
 #[test]
 fn a_stream_arrives_over_a_bad_cable() {
     for seed in 0..3 {
-        let mut world = world(Some(Offload::Divides));
+        let mut world = World::with_cards(Some(Offload::Divides));
         let (client, server) = connected_pair(&mut world);
         world.set_faults(Faults {
             lost_per_thousand: 20,
@@ -138,15 +118,15 @@ fn a_stream_arrives_over_a_bad_cable() {
 #[test]
 fn a_long_segment_is_no_longer_than_the_window() {
     for offload in [Offload::Divides, Offload::PassesOn] {
-        let mut world = world(Some(offload));
+        let mut world = World::with_cards(Some(offload));
         let (client, server) = connected_pair(&mut world);
-        let mut transfer = Transfer::new(2000);
-        write_all(&mut transfer, &server);
+        let mut transfer = transfer(2000);
+        transfer.push(&server);
         // The client acknowledges, and reads nothing.
         world.run_for(SECOND / 2);
         let tape = record(&world);
         transfer.total = 6000;
-        write_all(&mut transfer, &server);
+        transfer.push(&server);
         world.run_for(1000);
         let sent: usize = tape.lock().unwrap().iter().sum();
         assert!((1460..=2096).contains(&sent), "{sent} bytes into a window of 2096");
@@ -157,7 +137,7 @@ fn a_long_segment_is_no_longer_than_the_window() {
 /// With Nagle's algorithm, a part of a segment does not go with the whole ones before it.
 #[test]
 fn nagle_holds_a_part_of_a_segment_back() {
-    let mut world = world(Some(Offload::PassesOn));
+    let mut world = World::with_cards(Some(Offload::PassesOn));
     let (client, server) = connected_pair(&mut world);
     server.set_no_delay(false);
     let tape = record(&world);

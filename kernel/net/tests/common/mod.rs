@@ -355,19 +355,28 @@ impl World {
 
     /// `adjust` changes the configuration of both hosts.
     pub fn with(adjust: impl Fn(&mut Configuration)) -> World {
-        let mut a = static_configuration(&[ADDRESS_A, ADDRESS_A6], 11);
-        let mut b = static_configuration(&[ADDRESS_B, ADDRESS_B6], 22);
+        let [mut a, mut b] = World::configurations();
         adjust(&mut a);
         adjust(&mut b);
         World::from(a, b)
     }
 
-    pub fn from(a: Configuration, b: Configuration) -> World {
-        World::with_cards(a, b, None)
+    /// With cards that take long segments.
+    pub fn with_cards(offload: Option<Offload>) -> World {
+        let [a, b] = World::configurations();
+        World::make(a, b, offload)
     }
 
-    /// `offload`: of both hosts' cards.
-    pub fn with_cards(a: Configuration, b: Configuration, offload: Option<Offload>) -> World {
+    fn configurations() -> [Configuration; 2] {
+        [([ADDRESS_A, ADDRESS_A6], 11), ([ADDRESS_B, ADDRESS_B6], 22)]
+            .map(|(addresses, seed)| static_configuration(&addresses, seed))
+    }
+
+    pub fn from(a: Configuration, b: Configuration) -> World {
+        World::make(a, b, None)
+    }
+
+    fn make(a: Configuration, b: Configuration, offload: Option<Offload>) -> World {
         let clock = Arc::new(VirtualClock::default());
         clock.advance_to(SECOND);
         let (a_to_b, b_to_a) = (Wire::new(1), Wire::new(2));

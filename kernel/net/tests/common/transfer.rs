@@ -7,11 +7,13 @@ pub struct Transfer {
     pub total: usize,
     pub sent: usize,
     pub received: usize,
+    /// Most bytes of a write.
+    pub write_bytes: usize,
 }
 
 impl Transfer {
     pub fn new(total: usize) -> Transfer {
-        Transfer { total, sent: 0, received: 0 }
+        Transfer { total, sent: 0, received: 0, write_bytes: 1500 }
     }
 
     pub fn byte(index: usize) -> u8 {
@@ -28,7 +30,7 @@ impl Transfer {
     pub fn push(&mut self, from: &Connection) {
         while self.sent < self.total {
             let chunk: Vec<u8> =
-                (self.sent..self.total.min(self.sent + 1500)).map(Self::byte).collect();
+                (self.sent..self.total.min(self.sent + self.write_bytes)).map(Self::byte).collect();
             match from.try_send(&chunk) {
                 Ok(sent) => self.sent += sent,
                 Err(Error::WouldBlock) => return,

@@ -14,7 +14,7 @@ use cops::abi::inspect::{PortionRecord, portion};
 use cops::abi::layout::PAGE_BYTES;
 use cops::abi::syscall::{
     self as number, ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, AT_FDCWD, CALLS_IN_FLIGHT_MAX,
-    CLOCK_NANOSLEEP, futex, map_flags, protection,
+    CLOCK_NANOSLEEP, futex, protection,
 };
 use cops::inspect;
 use cops::process::{Child, ExitCode, Resource};
@@ -93,14 +93,9 @@ fn protect(address: usize, bytes: usize, rights: usize) -> Result<usize, Errno> 
     raw::call(number::MPROTECT, [address, bytes, rights])
 }
 
-fn map(pages: usize) -> Result<usize, Errno> {
-    let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
-    raw::call(number::MMAP, [0, pages * PAGE_BYTES, READ_WRITE, flags, usize::MAX, 0])
-}
-
 /// Maps pages of which every other one is read-only, so that each is a region.
 fn make_regions(regions: usize) -> Result<usize, Failure> {
-    let start = map(regions)?;
+    let start = raw::map(regions)?;
     for page in (0..regions).step_by(2) {
         protect(start + page * PAGE_BYTES, PAGE_BYTES, protection::READ)?;
     }
@@ -127,9 +122,9 @@ async fn many_regions() -> Outcome {
     for page in (0..regions).step_by(2) {
         raw::call(number::MUNMAP, [start + page * PAGE_BYTES, PAGE_BYTES])?;
     }
-    let behind = map(2)?;
+    let behind = raw::map(2)?;
     check!(behind >= start + bytes - PAGE_BYTES, "two pages at {behind:#x}, in a hole of one");
-    let between = map(1)?;
+    let between = raw::map(1)?;
     check_equal!(between, start, "the lowest hole");
     // At a hole it fails, and the regions before the hole have been changed.
     check_equal!(

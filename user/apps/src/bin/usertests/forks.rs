@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use cops::abi::Errno;
 use cops::abi::layout::PAGE_BYTES;
-use cops::abi::syscall::{self as number, clone_flags, map_flags, protection, signal};
+use cops::abi::syscall::{self as number, clone_flags, protection, signal};
 use cops::memory::statistics;
 use cops::process::{self, ExitCode, Resource};
 use cops::time::{Duration, sleep};
@@ -61,12 +61,6 @@ fn expect_success(what: &str, pid: u32) -> Outcome {
     Ok(())
 }
 
-pub fn map(pages: usize) -> Result<usize, Errno> {
-    let rights = protection::READ | protection::WRITE;
-    let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
-    raw::call(number::MMAP, [0, pages * PAGE_BYTES, rights, flags, usize::MAX, 0])
-}
-
 /// A pipe by its numbers, for calls without the library.
 pub struct Pipe {
     pub reader: usize,
@@ -102,7 +96,7 @@ static IN_DATA: AtomicU64 = AtomicU64::new(1);
 /// Heap, stack, data and mapped pages: what one writes, the other does not see, in either order.
 async fn each_has_its_own_memory() -> Outcome {
     const PAGES: usize = 70;
-    let mapped = map(PAGES)?;
+    let mapped = raw::map(PAGES)?;
     let page = |index: usize| mapped + index * PAGE_BYTES;
     (0..PAGES - 2).for_each(|index| raw::poke(page(index), index as u64));
     let mut on_heap = vec![1u64; 2000];
@@ -170,7 +164,7 @@ async fn a_copy_of_a_copy() -> Outcome {
             Err(_) => 22,
         }
     }
-    let mapped = map(PAGES)?;
+    let mapped = raw::map(PAGES)?;
     (0..PAGES).for_each(|index| raw::poke(mapped + index * PAGE_BYTES, 10));
     let child = fork(|| generation(1, mapped))?;
     expect_success("generations", child)?;
@@ -180,7 +174,7 @@ async fn a_copy_of_a_copy() -> Outcome {
 
 /// A page that is made read-only and writable again is still that of one process.
 async fn rights_that_change_do_not_join_them() -> Outcome {
-    let mapped = map(2)?;
+    let mapped = raw::map(2)?;
     raw::poke(mapped, 5);
     raw::poke(mapped + PAGE_BYTES, 5);
     let protect = |rights| raw::call(number::MPROTECT, [mapped, 2 * PAGE_BYTES, rights]);
@@ -225,7 +219,7 @@ async fn registers_are_copied() -> Outcome {
 /// When the child has ended, the parent writes to its pages without another copy.
 async fn the_last_owner_copies_nothing() -> Outcome {
     const PAGES: usize = 256;
-    let mapped = map(PAGES)?;
+    let mapped = raw::map(PAGES)?;
     let write = |value| (0..PAGES).for_each(|page| raw::poke(mapped + page * PAGE_BYTES, value));
     write(1);
     let child = fork(|| 0)?;
@@ -241,7 +235,7 @@ async fn the_last_owner_copies_nothing() -> Outcome {
 /// written to the pages in between, and not in the child.
 async fn a_read_in_flight_lands_in_the_parent() -> Outcome {
     const READS: usize = 40;
-    let mapped = map(READS)?;
+    let mapped = raw::map(READS)?;
     let place = |read: usize| mapped + read * PAGE_BYTES;
     (0..READS).for_each(|read| raw::poke(place(read), 0));
     let (data, to_child, to_parent) = (Pipe::new()?, Pipe::new()?, Pipe::new()?);
@@ -281,7 +275,7 @@ async fn a_read_in_flight_lands_in_the_parent() -> Outcome {
 /// A child starts a write of a page that both have, which has to wait, and unmaps the page. What
 /// the parent writes there later is not sent.
 async fn a_write_in_flight_sends_no_secrets() -> Outcome {
-    let mapped = map(1)?;
+    let mapped = raw::map(1)?;
     (0..PAGE_BYTES).step_by(8).for_each(|at| raw::poke(mapped + at, 0x1111_1111_1111_1111));
     let (data, to_child, to_parent) = (Pipe::new()?, Pipe::new()?, Pipe::new()?);
     let filler = vec![0x22u8; PAGE_BYTES];
@@ -344,7 +338,7 @@ extern "C" fn scribble(_index: usize) -> ! {
 /// Another virtual CPU of the parent writes while the parent forks: what a child has once seen in
 /// its pages stays there. (A hart that still had the old translations would write into them.)
 async fn a_copy_stands_still() -> Outcome {
-    let mapped = map(SCRIBBLED_PAGES)?;
+    let mapped = raw::map(SCRIBBLED_PAGES)?;
     (0..SCRIBBLED_PAGES).for_each(|page| raw::poke(mapped + page * PAGE_BYTES, 0));
     SCRIBBLED.store(mapped, SeqCst);
     raw::call(number::COPS_ALLOC_CPU, [1, scribble as *const () as usize])?;
@@ -377,7 +371,7 @@ async fn a_copy_stands_still() -> Outcome {
 /// have.
 async fn other_harts_are_interrupted_for_several_pages_at_once() -> Outcome {
     const PAGES: usize = 256;
-    let (mapped, scribbled) = (map(PAGES)?, map(SCRIBBLED_PAGES)?);
+    let (mapped, scribbled) = (raw::map(PAGES)?, raw::map(SCRIBBLED_PAGES)?);
     let write = |value| (0..PAGES).for_each(|page| raw::poke(mapped + page * PAGE_BYTES, value));
     write(1);
     (0..SCRIBBLED_PAGES).for_each(|page| raw::poke(scribbled + page * PAGE_BYTES, 0));
@@ -502,7 +496,7 @@ async fn bad_requests() -> Outcome {
 /// A copy that does not fit into the quota is not made.
 async fn a_copy_is_charged() -> Outcome {
     let room = process::quota(0, Resource::Memory)?.room as usize;
-    let mapped = map(room / 10 * 9 / PAGE_BYTES)?;
+    let mapped = raw::map(room / 10 * 9 / PAGE_BYTES)?;
     check_equal!(fork(|| 1).err(), Some(Errno::ENOMEM), "a copy of a process that holds all");
     check_equal!(wait!(None).err(), Some(Errno::ECHILD), "a child that does not exist");
     raw::call(number::MUNMAP, [mapped, room / 10 * 9 / PAGE_BYTES * PAGE_BYTES])?;
@@ -514,7 +508,7 @@ async fn a_copy_is_charged() -> Outcome {
 async fn many_copies_of_a_large_process() -> Outcome {
     let room = process::quota(0, Resource::Memory)?.room as usize;
     let pages = (room / 8 / PAGE_BYTES).min(4096);
-    let mapped = map(pages)?;
+    let mapped = raw::map(pages)?;
     (0..pages).for_each(|page| raw::poke(mapped + page * PAGE_BYTES, page as u64));
     let before = process::quota(0, Resource::Memory)?.used;
     for round in 0..100 {

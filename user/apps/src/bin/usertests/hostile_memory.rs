@@ -7,10 +7,10 @@ use core::hint::black_box;
 use core::ptr::with_exposed_provenance_mut;
 
 use cops::abi::layout::{PAGE_BYTES, PROCESS_PAGE, STACK_TOP, SYSTEM_PAGE, VDSO};
-use cops::abi::syscall::{MMAP, MPROTECT, MUNMAP, map_flags, protection};
+use cops::abi::syscall::{MPROTECT, MUNMAP, protection};
 use cops::process::ExitCode;
 
-use crate::harness::{Failure, Outcome, run};
+use crate::harness::{Outcome, run};
 use crate::raw;
 use crate::tests;
 
@@ -124,9 +124,10 @@ async fn vdso_is_executable() -> Outcome {
 
 /// No page contains what a process had stored in it before.
 async fn fresh_memory_is_zero() -> Outcome {
-    const BYTES: usize = 64 * PAGE_BYTES;
+    const PAGES: usize = 64;
+    const BYTES: usize = PAGES * PAGE_BYTES;
     for round in 0..20 {
-        let place = map(BYTES)?;
+        let place = raw::map(PAGES)?;
         for offset in (0..BYTES).step_by(8) {
             let word = with_exposed_provenance_mut::<u64>(place + offset);
             // SAFETY: the kernel has just mapped this page for the test, readable and writable, and
@@ -140,14 +141,6 @@ async fn fresh_memory_is_zero() -> Outcome {
         raw::call(MUNMAP, [place, BYTES])?;
     }
     Ok(())
-}
-
-fn map(bytes: usize) -> Result<usize, Failure> {
-    let rights = protection::READ | protection::WRITE;
-    Ok(raw::call(
-        MMAP,
-        [0, bytes, rights, map_flags::PRIVATE | map_flags::ANONYMOUS, usize::MAX, 0],
-    )?)
 }
 
 /// Does one forbidden thing. Returning from it means that the kernel did not stop it.
@@ -180,7 +173,7 @@ unsafe fn commit(case: &str) {
     // SAFETY: deliberately unsound, see `misbehave`: the kernel must end the process.
     let execute = |address: usize| unsafe { asm!("jalr {}", in(reg) address, clobber_abi("C")) };
     let text = misbehave as *const () as usize;
-    let page = map(PAGE_BYTES).unwrap_or(0);
+    let page = raw::map(1).unwrap_or(0);
     match case {
         "read-kernel" => read(KERNEL_TEXT),
         "write-kernel" => write(KERNEL_TEXT),

@@ -23,7 +23,7 @@ tests! { pipes:
 
 /// The byte at this place of the test's data: its period has no common factor with the length of a
 /// buffer.
-fn pattern(place: usize) -> u8 {
+pub fn pattern(place: usize) -> u8 {
     (place % 251) as u8
 }
 

@@ -3,9 +3,9 @@
 
 use cops::abi::Errno;
 use cops::abi::errno::{CallResult, decode};
-use cops::abi::layout::{SYSTEM_PAGE, USER_END};
+use cops::abi::layout::{PAGE_BYTES, SYSTEM_PAGE, USER_END};
 use cops::abi::page::SystemPage;
-use cops::abi::syscall::{COPS_CANCEL, COPS_REFILL_RING};
+use cops::abi::syscall::{COPS_CANCEL, COPS_REFILL_RING, MMAP, map_flags, protection};
 
 use crate::check;
 use crate::harness::Failure;
@@ -41,6 +41,13 @@ pub fn call<const COUNT: usize>(number: usize, arguments: [usize; COUNT]) -> Cal
     // SAFETY: the kernel rejects the address, or it is the test's own memory. If the kernel gets
     // that wrong, the test has found a fault.
     decode(unsafe { cops::private::system_call(number, widen(arguments), 0, 0) }.0)
+}
+
+/// Maps pages of anonymous memory, readable and writable, anywhere. Returns their address.
+pub fn map(pages: usize) -> CallResult {
+    let rights = protection::READ | protection::WRITE;
+    let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
+    call(MMAP, [0, pages * PAGE_BYTES, rights, flags, usize::MAX, 0])
 }
 
 /// Writes a word of this program's memory at any address.

@@ -6,17 +6,18 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ptr::with_exposed_provenance_mut;
 
+use cops::abi::Errno;
 use cops::abi::Errno::EFAULT;
 use cops::abi::file::{control, open};
 use cops::abi::layout::PAGE_BYTES;
-use cops::abi::syscall::{MPROTECT, MUNMAP, WRITE, map_flags, protection};
-use cops::abi::{Errno, syscall as number};
+use cops::abi::syscall::{FCNTL, MPROTECT, MUNMAP, WRITE};
 use cops::io::{Error, Read, pipe};
 use cops::time::{Duration, sleep};
 
 use crate::harness::{Outcome, soon};
 use crate::hostile_arguments::number_of;
 use crate::network::pair;
+use crate::pipes::pattern;
 use crate::raw;
 use crate::{check, check_equal, tests};
 
@@ -30,20 +31,9 @@ tests! { short_writes:
 /// Around the number of bytes that are copied at once, 256.
 const LENGTHS: [usize; 9] = [1, 2, 8, 31, 100, 255, 256, 257, 300];
 
-fn map(pages: usize) -> Result<usize, Errno> {
-    let rights = protection::READ | protection::WRITE;
-    let flags = map_flags::PRIVATE | map_flags::ANONYMOUS;
-    raw::call(number::MMAP, [0, pages * PAGE_BYTES, rights, flags, usize::MAX, 0])
-}
-
-/// The byte at this place of the memory: its period has no common factor with that of a page.
-const fn pattern(place: usize) -> u8 {
-    (place % 251) as u8
-}
-
 /// Two pages with the pattern, and a third one that this process may not read.
 fn pages() -> Result<usize, Errno> {
-    let start = map(3)?;
+    let start = raw::map(3)?;
     for place in 0..2 * PAGE_BYTES {
         let byte = with_exposed_provenance_mut::<u8>(start + place);
         // SAFETY: the kernel has just mapped this page for the test, readable and writable, and no
@@ -111,7 +101,7 @@ async fn of_memory_that_was_never_touched() -> Outcome {
     let (mut reader, writer) = pipe()?;
     let (client, mut server) = pair().await?;
     for file in [number_of(&writer), number_of(&client)] {
-        let start = map(1)?;
+        let start = raw::map(1)?;
         check_equal!(raw::call(WRITE, [file, start + 40, 100])?, 100, "bytes written");
         raw::call(MUNMAP, [start, PAGE_BYTES])?;
     }
@@ -128,7 +118,7 @@ async fn until_a_connection_is_full() -> Outcome {
     const LENGTH: usize = 199;
     let (client, mut server) = pair().await?;
     let (file, start) = (number_of(&client), pages()?);
-    raw::call(number::FCNTL, [file, control::SET_FLAGS, open::NON_BLOCKING as usize])?;
+    raw::call(FCNTL, [file, control::SET_FLAGS, open::NON_BLOCKING as usize])?;
     let (mut parts, mut refusals) = (Vec::new(), 0);
     // Once more after the receiver's buffer has taken what it has room for.
     while refusals < 2 {
