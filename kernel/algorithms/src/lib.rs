@@ -33,6 +33,7 @@ pub mod gathering;
 pub mod holes;
 pub mod inheritance;
 pub mod interest;
+pub mod joined_frame;
 pub mod kin;
 pub mod levels;
 pub mod loaded_root;

@@ -140,8 +140,7 @@ impl Transport {
                     fill(frame);
                     checksum::complete_tcp(frame);
                 })?;
-                counters.frames_transmitted.add(1);
-                counters.bytes_transmitted.add(length as u64);
+                counters.note_transmitted(length);
             }
             Transport::Loopback(queue) => {
                 queue.push(length, fill)?;
@@ -160,8 +159,7 @@ impl Transport {
     ) -> Result<(), DeviceFull> {
         let Transport::Ethernet(device, _) = self else { return Err(DeviceFull) };
         device.transmit(length, fill)?;
-        counters.frames_transmitted.add(1);
-        counters.bytes_transmitted.add(length as u64);
+        counters.note_transmitted(length);
         Ok(())
     }
 
@@ -183,8 +181,7 @@ impl Transport {
     ) -> Result<(), DeviceFull> {
         let Transport::Ethernet(device, _) = self else { return Err(DeviceFull) };
         device.transmit_divided(length, segment_bytes, fill)?;
-        counters.frames_transmitted.add(1);
-        counters.bytes_transmitted.add(length as u64);
+        counters.note_transmitted(length);
         Ok(())
     }
 

@@ -95,6 +95,14 @@ counters! {
     egress_handed_over,
 }
 
+impl Counters {
+    /// The device has taken a frame of `length` bytes.
+    pub(crate) fn note_transmitted(&self, length: usize) {
+        self.frames_transmitted.add(1);
+        self.bytes_transmitted.add(length as u64);
+    }
+}
+
 /// One counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);

@@ -19,6 +19,7 @@ use super::virtio_memory::Buffers;
 use super::virtio_mmio::{self, Device, Doorbell};
 pub use super::virtio_queue::Returned;
 use super::virtio_queue::{EVENT_INDEX, FixedQueue, QUEUE_SIZE};
+use cops_algorithms::joined_frame::JoinedFrame;
 use cops_algorithms::virtio_net_header::{self, Received};
 use cops_fallible::List;
 use virtio_drivers::Error;
@@ -39,17 +40,18 @@ bitflags::bitflags! {
     /// The features that the driver supports.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Features: u64 {
-        /// The device completes checksums of frames that it sends.
+        /// The device completes checksums of frames that it sends (`VIRTIO_NET_F_CSUM`).
         const COMPLETES_CHECKSUMS = 1 << 0;
-        /// It may leave checksums of received frames to the driver.
+        /// It may leave checksums of received frames to the driver (`VIRTIO_NET_F_GUEST_CSUM`).
         const LEAVES_CHECKSUMS = 1 << 1;
         /// The device has a MAC address.
         const MAC = 1 << 5;
-        /// It joins received segments of TCP over IPv4, or does not divide those of its host.
+        /// It joins received segments of TCP over IPv4, or does not divide those of its host
+        /// (`VIRTIO_NET_F_GUEST_TSO4`).
         const JOINS_TCP4 = 1 << 7;
-        /// It divides long segments of TCP over IPv4.
+        /// It divides long segments of TCP over IPv4 (`VIRTIO_NET_F_HOST_TSO4`).
         const DIVIDES_TCP4 = 1 << 11;
-        /// A received frame may fill several buffers.
+        /// A received frame may fill several buffers (`VIRTIO_NET_F_MRG_RXBUF`).
         const SEVERAL_BUFFERS = 1 << 15;
         /// Header and frame may share a descriptor; implied by `VERSION_1`.
         const ANY_LAYOUT = 1 << 27;
@@ -210,14 +212,15 @@ impl Receiver {
                     take(frame, header);
                     return None;
                 }
-                Some((header, append(long, 0, frame)))
+                let mut joined = JoinedFrame::new(long);
+                joined.append(frame);
+                Some((header, joined))
             });
             let Some(first) = first else { break };
             count += 1;
-            if let Some((header, begun)) = first {
+            if let Some((header, joined)) = first {
                 // What is too long is passed on as an empty frame, which is counted as malformed.
-                let length = join(queue, buffers, long, begun, header.buffers - 1).unwrap_or(0);
-                take(&mut long[..length], header);
+                take(join(queue, buffers, joined, header.buffers - 1), header);
             }
         }
         if count > 0 {
@@ -267,31 +270,22 @@ fn with_next<R>(
     Some(result)
 }
 
-/// Copies `part` into `long` behind the first `length` bytes. Returns how many there are then;
-/// `None` if they do not fit.
-fn append(long: &mut [u8], length: usize, part: &[u8]) -> Option<usize> {
-    let end = length + part.len();
-    long.get_mut(length..end)?.copy_from_slice(part);
-    Some(end)
-}
-
-/// Appends the next `rest` buffers to a frame of which `long` has the first bytes, as many as
-/// `begun`. Returns its length; `None` if it is too long, or if the device has not returned all of
-/// it.
+/// Appends the next `rest` buffers to the frame that has begun, and returns it.
 #[inline(never)]
-fn join(
+fn join<'a>(
     queue: &mut FixedQueue,
     buffers: &Buffers,
-    long: &mut [u8],
-    begun: Option<usize>,
+    mut joined: JoinedFrame<'a>,
     rest: u16,
-) -> Option<usize> {
-    let mut length = begun;
+) -> &'a mut [u8] {
     for _ in 0..rest {
         // Also if it does not fit: the buffer is offered again.
-        length = with_next(queue, buffers, |part| append(long, length?, part))?;
+        if with_next(queue, buffers, |part| joined.append(part)).is_none() {
+            joined.cut_short();
+            break;
+        }
     }
-    length
+    joined.frame()
 }
 
 /// All buffers are with the device.

@@ -320,19 +320,16 @@ impl File {
         }
     }
 
-    /// Whether [`Self::attempt_write_bytes`] can succeed.
+    /// As [`Self::attempt_write`], of a copy of the bytes, which `copy` makes if this is a
+    /// connection or a pipe; `None` also for any other file, and without a copy.
     #[inline(always)]
-    pub const fn takes_bytes_at_once(&self) -> bool {
-        matches!(self.object, Object::Socket(_) | Object::PipeWriter(_))
-    }
-
-    /// As [`Self::attempt_write`], of bytes that the kernel has a copy of, into a connection or a
-    /// pipe; `None` also for any other file.
-    #[inline(always)]
-    pub fn attempt_write_bytes(&self, bytes: &[u8]) -> Option<CallResult> {
+    pub fn attempt_write_copy<'a>(
+        &self,
+        copy: impl FnOnce() -> Option<&'a [u8]>,
+    ) -> Option<CallResult> {
         match &self.object {
-            Object::Socket(socket) => socket.attempt_write_bytes(bytes),
-            Object::PipeWriter(pipe) => pipe.attempt_bytes(bytes),
+            Object::Socket(socket) => socket.attempt_write_bytes(copy()?),
+            Object::PipeWriter(pipe) => pipe.attempt_bytes(copy()?),
             _ => None,
         }
     }

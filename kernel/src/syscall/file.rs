@@ -86,11 +86,8 @@ const AT_ONCE_BYTES: usize = 256;
 /// that owns both. `None` if it has to be such a call; then nothing has happened.
 #[inline]
 pub fn write_at_once(process: &Process, file: &File, buffer: UserRange) -> Option<CallResult> {
-    if !file.takes_bytes_at_once() {
-        return None;
-    }
     let mut bytes = [const { MaybeUninit::uninit() }; AT_ONCE_BYTES];
-    file.attempt_write_bytes(process.space.copy_in_at_once(buffer, &mut bytes)?)
+    file.attempt_write_copy(|| process.space.copy_in_at_once(buffer, &mut bytes))
 }
 
 /// `write(fd, buffer, length)`.
