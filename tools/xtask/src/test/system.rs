@@ -1,6 +1,7 @@
 //! Tests the real server with the real client over QEMU's network: every product is checked, and
 //! there are hostile clients.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -138,20 +139,8 @@ struct Session {
 impl Session {
     fn load(&mut self, name: &str, load: &Load) -> Outcome<Case> {
         let measured = self.scratch.file("load.json");
-        // The result of an earlier run must not be used for this one.
-        let _ = std::fs::remove_file(&measured);
-        let captured = self.run_client(name, self.client.load(self.port, load, &measured))?;
-        let mut wrong = Vec::new();
-        if !captured.succeeded() {
-            wrong.push(format!("the client ended with {}", captured.ending()));
-        }
-        match service::read_result(&measured) {
-            Ok(document) => wrong.extend(judge(load, &Value::Object(document))),
-            Err(failure) => wrong.push(failure.to_string()),
-        }
-        if !wrong.is_empty() {
-            wrong.push(captured.everything());
-        }
+        let command = self.client.load(self.port, load, &measured);
+        let wrong = run_load(&mut self.server, name, load, command, &measured)?;
         Ok(Case::judged(name, &wrong))
     }
 
@@ -159,7 +148,7 @@ impl Session {
     fn hostile(&mut self, prefix: &str, patience_seconds: u32) -> Outcome<Vec<Case>> {
         let mut command = self.client.command(self.port);
         command.args(["--hostile", "--patience-seconds", &patience_seconds.to_string()]);
-        let captured = self.run_client(HOSTILE, command)?;
+        let captured = run_client(&mut self.server, HOSTILE, command)?;
         let mut cases = tap::cases(&captured.stdout);
         if !captured.succeeded() {
             cases.push(Case::failed(
@@ -177,21 +166,46 @@ impl Session {
     fn idle_statistics(&mut self) -> Outcome<Statistics> {
         self.server.statistics_when(SETTLE_LIMIT, |now| now.get("connections") == 0)
     }
+}
 
-    /// Runs the client on a thread of its own while the server's output is passed on here.
-    fn run_client(&mut self, name: &str, mut command: Command) -> Outcome<Captured> {
-        let mut step = step(name);
-        std::thread::scope(|scope| {
-            let running = scope.spawn(move || capture(&mut command, Some(LIMIT), |_| ()));
-            let attended = self.server.attend(|| {
-                step.detail("running");
-                Ok(running.is_finished().then_some(()))
-            });
-            let captured =
-                running.join().map_err(|_| Failure::new("running the client panicked"))?;
-            attended.and(captured)
-        })
+/// Runs the client with this load, of which it writes the result to `measured`. Returns what is
+/// wrong with that.
+pub(super) fn run_load(
+    server: &mut Server,
+    name: &str,
+    load: &Load,
+    command: Command,
+    measured: &Path,
+) -> Outcome<Vec<String>> {
+    // The result of an earlier run must not be used for this one.
+    let _ = std::fs::remove_file(measured);
+    let captured = run_client(server, name, command)?;
+    let mut wrong = Vec::new();
+    if !captured.succeeded() {
+        wrong.push(format!("the client ended with {}", captured.ending()));
     }
+    match service::read_result(measured) {
+        Ok(document) => wrong.extend(judge(load, &Value::Object(document))),
+        Err(failure) => wrong.push(failure.to_string()),
+    }
+    if !wrong.is_empty() {
+        wrong.push(captured.everything());
+    }
+    Ok(wrong)
+}
+
+/// Runs the client on a thread of its own while the server's output is passed on here.
+fn run_client(server: &mut Server, name: &str, mut command: Command) -> Outcome<Captured> {
+    let mut step = step(name);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(move || capture(&mut command, Some(LIMIT), |_| ()));
+        let attended = server.attend(|| {
+            step.detail("running");
+            Ok(running.is_finished().then_some(()))
+        });
+        let captured = running.join().map_err(|_| Failure::new("running the client panicked"))?;
+        attended.and(captured)
+    })
 }
 
 /// After hostile clients, all frames and sockets must be free again. `note` gets the counters,
