@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 41] = [
+pub const SOURCES: [Source; 42] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -168,6 +168,28 @@ pub const SOURCES: [Source; 41] = [
             "1",
             "--json",
             "docs/results/models.json",
+        ]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "models-poll",
+        make: Make::Cops(&[
+            "bench",
+            "models",
+            "--smp",
+            "1",
+            "--idle",
+            "poll",
+            "--loop",
+            "open",
+            "--matrix",
+            "15",
+            "--connections",
+            "1,2,4,8,16,32,64",
+            "--seconds",
+            "1",
+            "--json",
+            "docs/results/models-poll.json",
         ]),
         measures: SYSTEM,
     },

@@ -7,9 +7,21 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// A table with more rows is folded until the reader opens it.
+const ROWS_UNFOLDED: usize = 24;
+
 /// A table of which the first column is text and the others are numbers. It scrolls by itself, so
 /// that a phone shows the rest of the page in its width.
 pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let html = unfolded(heading, rows);
+    if rows.len() <= ROWS_UNFOLDED {
+        return html;
+    }
+    let count = rows.len();
+    format!("<details><summary>Table of {count} rows</summary>\n{html}</details>\n")
+}
+
+fn unfolded(heading: &[&str], rows: &[Vec<String>]) -> String {
     let mut html = "<div class=\"table\"><table><thead><tr>".to_owned();
     for cell in heading {
         let _ = write!(html, "<th>{}</th>", escape(cell));
@@ -57,6 +69,13 @@ mod tests {
         let html = table(&["a<b"], &[vec!["\"&\"".into()]]);
         assert!(html.contains("<th>a&lt;b</th>") && html.contains("<td>&quot;&amp;&quot;</td>"));
         assert_eq!(list(&[]), "");
+    }
+
+    #[test]
+    fn a_long_table_is_folded() {
+        let rows = vec![vec!["1".to_owned()]; ROWS_UNFOLDED + 1];
+        assert!(table(&["n"], &rows).contains("<summary>Table of 25 rows</summary>"));
+        assert!(!table(&["n"], &rows[1..]).contains("<details>"));
     }
 
     #[test]

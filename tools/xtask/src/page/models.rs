@@ -7,8 +7,17 @@ use super::section::{Section, counted, judged, lines, plots};
 use super::standings::{INSTRUCTIONS, MODELS, OF_MODELS, standings, standings_table};
 
 /// What a group of rows has in common: everything but the model and the number of connections.
-const SETTING: [&str; 8] =
-    ["matrix", "loop", "period_ms", "pause_ms", "vcpus", "harts", "scheduler", "clock_shift"];
+const SETTING: [&str; 9] = [
+    "matrix",
+    "loop",
+    "period_ms",
+    "pause_ms",
+    "vcpus",
+    "harts",
+    "idle",
+    "scheduler",
+    "clock_shift",
+];
 
 /// A setting in words.
 fn in_words(row: &Row) -> String {
@@ -25,6 +34,7 @@ fn in_words(row: &Row) -> String {
             ("vcpus", number) => format!("{number} virtual CPUs"),
             ("harts", "1") => "1 hart".to_owned(),
             ("harts", number) => format!("{number} harts"),
+            ("idle", _) => "idle harts wait awake".to_owned(),
             ("clock_shift", shift) => format!("an instruction takes 2^{shift} ns"),
             (name, value) => format!("{name} {value}"),
         })
@@ -64,6 +74,10 @@ pub fn section(material: &Material) -> Section {
              every request: ratios of throughput are smaller than with a client outside, and are not \
              judged."
                 .to_owned(),
+            "<code>ktut-retry</code> and <code>ktuc</code> never sleep, so with few connections no hart \
+             has to be woken for their requests. Where idle harts wait awake, no model has that \
+             advantage."
+                .to_owned(),
             "Messages here are binary; the papers' server parses and prints decimal text.".to_owned(),
             "The papers' latency is the mean, their \"jitter\" the standard deviation; 004 is read \
              off its plots."
@@ -92,7 +106,14 @@ pub fn section(material: &Material) -> Section {
     let files: Vec<&File> = material.files_of("models").collect();
     section.expects(
         material,
-        &["models", "models-closed", "models-papers", "models-icount", "closed-models-icount"],
+        &[
+            "models",
+            "models-poll",
+            "models-closed",
+            "models-papers",
+            "models-icount",
+            "closed-models-icount",
+        ],
     );
     if let Some(file) = material.file("closed-models-icount") {
         outside(&mut section, file);
@@ -258,7 +279,11 @@ fn fewest_instructions(setting: &str, rows: &[&Row]) -> Option<String> {
 
 fn rows_table(rows: &[&Row]) -> String {
     let cells = rows.iter().map(|row| {
-        let value = |path: &str| row.number(path).map_or_else(|| "–".to_owned(), short);
+        let shown = |number: Option<f64>| number.map_or_else(|| "–".to_owned(), short);
+        let value = |path: &str| shown(row.number(path));
+        // Zero: of no request that was due within the time of the measurement there was an answer.
+        let has_latency = row.number("latency_us.mean").is_some_and(|mean| mean > 0.0);
+        let latency = |path: &str| shown(row.number(path).filter(|_| has_latency));
         let deviation = row.number("latency_us.deviation").or(row.number("latency_us.jitter"));
         vec![
             row.text("model").to_owned(),
@@ -266,11 +291,11 @@ fn rows_table(rows: &[&Row]) -> String {
             value("received"),
             value("errors"),
             value("throughput_rps"),
-            value("latency_us.mean"),
-            deviation.map_or_else(|| "–".to_owned(), short),
-            value("latency_us.p50"),
-            value("latency_us.p99"),
-            value("latency_us.p999"),
+            latency("latency_us.mean"),
+            shown(deviation.filter(|_| has_latency)),
+            latency("latency_us.p50"),
+            latency("latency_us.p99"),
+            latency("latency_us.p999"),
             value("instructions_per_request"),
         ]
     });

@@ -8,7 +8,7 @@
 
 use super::matrix::{self, PERIOD_MS, Point, Row, Save, Session, chosen, guest, number, rounds};
 use super::table::Table;
-use crate::cli::{Bench, Loop, Model};
+use crate::cli::{Bench, Idle, Loop, Model};
 use crate::commands::Prepared;
 use crate::error::Outcome;
 use crate::service::{Client, Pace};
@@ -58,6 +58,9 @@ pub fn measure(
                 for mut row in session.measure(point)? {
                     if let Some(shift) = shift {
                         row.insert("clock_shift".into(), shift.into());
+                    }
+                    if machine.idle == Idle::Poll {
+                        row.insert("idle".into(), "poll".into());
                     }
                     println!("{}", line(&row));
                     rows.push(row);

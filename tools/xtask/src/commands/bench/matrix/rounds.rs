@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Row, number};
 
 /// What names a point.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "model",
     "connections",
     "matrix",
@@ -14,6 +14,7 @@ const NAMES: [&str; 12] = [
     "pause_ms",
     "vcpus",
     "harts",
+    "idle",
     "classes",
     "class",
     "load",
