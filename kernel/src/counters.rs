@@ -86,10 +86,12 @@ counters! {
     user_interrupts_suppressed,
     /// Entries of interrupt handlers.
     user_interrupts_taken,
-    /// Time of the last device interrupt.
+    /// Time of the last device interrupt, or look that found frames.
     device_interrupt_ticks,
     /// Interrupts by other harts that were taken.
     interprocessor_interrupts_taken,
     /// Times a hart waited for others to forget translations.
     remote_flushes,
+    /// Times frames were found late.
+    frames_found_late,
 }

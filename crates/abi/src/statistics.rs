@@ -99,7 +99,8 @@ statistics! {
     user_interrupts_suppressed,
     /// Times a user-level interrupt handler was entered.
     user_interrupts_taken,
-    /// What `rdtime` returned when the last device interrupt was taken.
+    /// What `rdtime` returned when the last device interrupt was taken, or when frames were found
+    /// without one.
     device_interrupt_ticks,
     /// Interprocessor interrupts taken. Several that are sent to a hart before it takes them count
     /// as one.
@@ -107,6 +108,9 @@ statistics! {
     /// Times a hart made others forget translations of a program that they run, and waited for
     /// them.
     remote_flushes,
+    /// Times received frames were found late: without an interrupt, by the clock or by a look that
+    /// came long after the one before. At most a millisecond late.
+    frames_found_late,
 }
 
 #[cfg(test)]

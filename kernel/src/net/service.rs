@@ -20,6 +20,7 @@ use cops_net::{
 use spin::Once;
 
 use crate::arch;
+use crate::counters::COUNTERS;
 use crate::drivers::interrupt::Line;
 use crate::drivers::random;
 use crate::drivers::virtio_net::{MAXIMUM_FRAME_BYTES, Receiver, Transmitter, VirtioNet};
@@ -236,15 +237,21 @@ async fn receive(stack: &'static Arc<Stack>, line: Line, mut receiver: Box<Recei
         // it would sleep, they are looked for.
         let (hart, sleeps) = arrivals::sleeps();
         let mut are_looked_for = busyness.interrupt(hart, sleeps);
+        let mut is_late = false;
         loop {
             // The wake may also mean that there is room to transmit again.
             stack.transmit_ready();
             let found_some = receive_all(stack, &mut receiver, &mut share).await;
+            if found_some && is_late {
+                COUNTERS.frames_found_late.add(1);
+            }
             if found_some && are_looked_for {
                 are_looked_for = arrivals::next(receiver.received()).await;
+                is_late = !are_looked_for;
                 busyness.waited(are_looked_for);
                 continue;
             }
+            is_late = false;
             if !receiver.enable_interrupts() {
                 break;
             }

@@ -307,11 +307,13 @@ fn reason_to_stop(
     if process.is_halted() && process.must_leave(cpu) {
         return Some(Stopped::Preempted);
     }
+    let now_ticks = arch::now_ticks();
     if arrivals::are_awaited() {
-        arrivals::look();
+        arrivals::look(now_ticks);
     }
     let (priority, waiting) = process.refresh_priority(cpu);
-    if on_hart.slice.is_over(arch::now_ticks()) {
+    let is_over = on_hart.slice.is_over(now_ticks);
+    if is_over {
         process.publish();
         process.hurry(cpu);
         process.gather(cpu);
@@ -320,11 +322,12 @@ fn reason_to_stop(
         }
         on_hart.begin_anew(cpu);
     }
-    if RUN_QUEUE.must_stop(me.number, priority, on_hart.slice) && !is_only_at_ticks() {
+    let must_wait = || !is_over && is_only_at_ticks();
+    if RUN_QUEUE.must_stop(me.number, priority, on_hart.slice) && !must_wait() {
         return Some(Stopped::Preempted);
     }
     let kernel = kernel_waiting();
-    if let Some(kernel) = Priority::most_urgent_in(kernel).filter(|_| !is_only_at_ticks())
+    if let Some(kernel) = Priority::most_urgent_in(kernel).filter(|_| !must_wait())
         // Equals alternate, and this coroutine has had its turn once it has been in user mode.
         && (kernel.is_more_urgent_than(priority) || kernel == priority && on_hart.gives_turn())
     {

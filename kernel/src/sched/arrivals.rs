@@ -7,10 +7,12 @@
 //! have come. The receiver is woken as well
 //!
 //! - before its hart sleeps, and before another one does if frames have come;
-//! - by the timer interrupt of its hart, which comes after [`LATEST_MICROSECONDS`]: by it a program
-//!   that computes for long is interrupted. Then it goes back to interrupts.
+//! - by the timer interrupt of its hart, if no hart has looked for [`LATEST_MICROSECONDS`]: by it a
+//!   program that computes for long is interrupted.
 //!
-//! If it finds no frame, it goes back to interrupts, too.
+//! It goes back to interrupts after that, after a look that comes late after the one before, and if
+//! it finds no frame: otherwise a frame for something urgent would wait, again and again, while
+//! something less urgent computes.
 //!
 //! A receiver that has had its share of the hart rests in [`rest`], although there are frames
 //! (decision 73). It ends in the same ways, except for the looks.
@@ -28,6 +30,7 @@ use spin::Once;
 
 use super::timer;
 use crate::arch;
+use crate::counters::COUNTERS;
 use crate::drivers::virtio_net::Returned;
 
 /// The time after which the receiver looks by itself, while user mode runs, and how long it rests:
@@ -42,7 +45,13 @@ static ARRIVED: Once<Returned> = Once::new();
 /// When the receiver began to wait.
 static BEGAN_TICKS: AtomicU64 = AtomicU64::new(0);
 
-/// The clock has woken it.
+/// A frame that is found longer after the last look than this is found late.
+const LATE_MICROSECONDS: u64 = 500;
+
+/// When a hart last looked, or the receiver began to wait.
+static LOOKED_TICKS: AtomicU64 = AtomicU64::new(0);
+
+/// The clock has woken it, or a late look.
 static IS_LATE: AtomicBool = AtomicBool::new(false);
 
 /// How often each hart has slept. Only that hart writes its own.
@@ -60,7 +69,7 @@ pub fn install(arrived: Returned) {
 }
 
 /// Waits until a frame may have come after the first `received`. The card does not interrupt
-/// meanwhile. Returns whether that was in time: not if it was the clock that ended the wait.
+/// meanwhile. Returns whether that was in time: not if the clock or a late look ended the wait.
 pub async fn next(received: u16) -> bool {
     wait(|receiver, hart| ARRIVALS.begin(receiver, received, hart)).await
 }
@@ -71,7 +80,7 @@ pub async fn rest() {
     wait(|receiver, hart| ARRIVALS.begin_rest(receiver, hart)).await;
 }
 
-/// Waits after `begin`. Returns whether something else than the clock ended that.
+/// Waits after `begin`. Returns whether that ended in time.
 async fn wait(mut begin: impl FnMut(u64, usize)) -> bool {
     let mut is_first = true;
     poll_fn(|_| {
@@ -79,6 +88,7 @@ async fn wait(mut begin: impl FnMut(u64, usize)) -> bool {
             is_first = false;
             let now_ticks = arch::now_ticks();
             BEGAN_TICKS.store(now_ticks, Relaxed);
+            LOOKED_TICKS.store(now_ticks, Relaxed);
             IS_LATE.store(false, Relaxed);
             begin(me.raw(), arch::hart_index());
             timer::interrupt_by(latest_look(now_ticks));
@@ -91,9 +101,10 @@ async fn wait(mut begin: impl FnMut(u64, usize)) -> bool {
     .await
 }
 
-/// When the clock wakes the receiver that began to wait at `began_ticks`.
-fn latest_look(began_ticks: u64) -> u64 {
-    began_ticks.saturating_add(timer::ticks_from_microseconds(LATEST_MICROSECONDS))
+/// When the clock wakes the receiver that began to rest, or for which a hart last looked, at
+/// `since_ticks`.
+fn latest_look(since_ticks: u64) -> u64 {
+    since_ticks.saturating_add(timer::ticks_from_microseconds(LATEST_MICROSECONDS))
 }
 
 /// The timer interrupt: wakes the receiver if it has waited for too long on this hart. Returns when
@@ -102,7 +113,9 @@ pub fn on_timer(now_ticks: u64) -> u64 {
     if !ARRIVALS.waits_on(arch::hart_index()) {
         return u64::MAX;
     }
-    let latest_ticks = latest_look(BEGAN_TICKS.load(Relaxed));
+    // While harts look, it need not.
+    let since = if ARRIVALS.rests() { &BEGAN_TICKS } else { &LOOKED_TICKS };
+    let latest_ticks = latest_look(since.load(Relaxed));
     if now_ticks < latest_ticks {
         return latest_ticks;
     }
@@ -129,10 +142,20 @@ fn wake(receiver: u64) -> bool {
 }
 
 /// A hart is about to enter user mode while the receiver waits here: wakes it if a frame has come.
-pub fn look() {
-    if let Some(arrived) = ARRIVED.get() {
-        wake(ARRIVALS.look(arrived.count()));
+pub fn look(now_ticks: u64) {
+    let looked_ticks = LOOKED_TICKS.load(Relaxed);
+    LOOKED_TICKS.store(now_ticks, Relaxed);
+    let Some(arrived) = ARRIVED.get() else { return };
+    let receiver = ARRIVALS.look(arrived.count());
+    if receiver == 0 {
+        return;
     }
+    let unseen_ticks = now_ticks.saturating_sub(looked_ticks);
+    if unseen_ticks > timer::ticks_from_microseconds(LATE_MICROSECONDS) {
+        IS_LATE.store(true, Relaxed);
+    }
+    COUNTERS.device_interrupt_ticks.set(now_ticks);
+    wake(receiver);
 }
 
 /// This hart is to sleep: returns whether it may. If not, the receiver was woken.

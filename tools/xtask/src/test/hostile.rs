@@ -1,11 +1,11 @@
 //! Runs a normal program beside some hostile ones, on one hart with counted instructions, and
-//! checks its latency and its CPU share; and one beside a flood of frames. `./cops bench hostile`
-//! measures all of them for longer.
+//! checks its latency and its CPU share; and one beside a flood of frames; and one that packets
+//! wake. `./cops bench hostile` and `./cops bench wakeups` measure all of them for longer.
 
 use super::{Case, Context, flood, step};
 use crate::cli::Machine as MachineOptions;
 use crate::commands::Prepared;
-use crate::commands::bench::{hostile, shares};
+use crate::commands::bench::{hostile, shares, wakeups};
 use crate::error::Outcome;
 
 /// The kinds that took more than their share, or delayed others, before the kernel's work for a
@@ -34,6 +34,9 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     if is_chosen("flood") {
         cases.push(flood::case(context, "flood/frames")?);
     }
+    if is_chosen("packets") {
+        cases.push(packets_beside_others(prepared, &machine)?);
+    }
     if is_chosen("share") {
         shares_beside(prepared, &machine, &mut cases)?;
     }
@@ -42,6 +45,28 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     }
     cases.retain(|case| context.is_chosen(&case.name));
     Ok(cases)
+}
+
+/// A most urgent coroutine answers packets while a program computes at the least urgent level.
+/// Packets must not be found late, as if the hart were busy with the work that they make (decision
+/// 59): only some are, until that has been noticed.
+fn packets_beside_others(prepared: &Prepared, machine: &MachineOptions) -> Outcome<Case> {
+    const PACKETS: u32 = 300;
+    const LATE_MAX: u64 = 30;
+    const MEDIAN_MAX_MICROSECONDS: f64 = 30.0;
+    let mut step = step("packets beside others, instructions counted");
+    step.detail("running");
+    let row = wakeups::counted_packets(prepared, machine, PACKETS as usize)?;
+    let late = row["found_late"].as_u64().unwrap_or(u64::MAX);
+    let median = row["p50_us"].as_f64().unwrap_or(f64::INFINITY);
+    let mut wrong = Vec::new();
+    if late > LATE_MAX {
+        wrong.push(format!("{late} of {PACKETS} packets were found late, more than {LATE_MAX}"));
+    }
+    if median > MEDIAN_MAX_MICROSECONDS {
+        wrong.push(format!("median latency {median} us, more than {MEDIAN_MAX_MICROSECONDS}"));
+    }
+    Ok(Case::judged("packets/beside others", &wrong))
 }
 
 fn shares_beside(

@@ -24,7 +24,7 @@ pub mod shares;
 pub mod switch;
 mod table;
 pub mod tap;
-mod wakeups;
+pub mod wakeups;
 mod words;
 
 use serde_json::{Map, Value, json};

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::Rows;
 use super::table::Table;
 use super::words::{self, Line};
-use crate::cli::Bench;
+use crate::cli::{Bench, Machine};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
 use crate::qemu::command::{Boot, Idle};
@@ -27,8 +27,9 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Interval between two packets. Not a multiple of a time slice, so that packets arrive at all
 /// positions within a slice.
 const PACKET_PAUSE: Duration = Duration::from_micros(3700);
-/// The guest's answer for a packet if another interrupt came after the packet's.
-const UNKNOWN: u64 = u64::MAX;
+/// The guest's answer for a packet that was found late, without an interrupt (decision 59). A
+/// greater one is for a packet that cannot be told from others.
+const LATE: u64 = u64::MAX - 1;
 
 /// The configuration of kernel and machine.
 struct Setting {
@@ -64,7 +65,8 @@ pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> 
     let mut latencies = Rows::new();
     for setting in settings(options) {
         latencies.push(timer(prepared, options, &setting)?);
-        latencies.push(packets(prepared, options, &setting)?);
+        let count = if options.quick { 60 } else { 500 };
+        latencies.push(packets(prepared, &options.machine, &setting, count)?);
     }
     let table = latency_table(&latencies);
     println!(
@@ -100,11 +102,11 @@ impl Setting {
     fn boot(
         &self,
         prepared: &Prepared,
-        options: &Bench,
+        machine: &Machine,
         argv: &[&str],
         idle: Idle,
     ) -> Outcome<Boot> {
-        let mut machine = options.machine.clone();
+        let mut machine = machine.clone();
         machine.smp = self.harts;
         let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
         let mut boot = prepared.boot(&machine, &argv, &[])?;
@@ -136,7 +138,7 @@ fn counted(prepared: &Prepared, options: &Bench, argv: &[&str]) -> Outcome<Vec<L
     let setting = Setting { clock: "instructions", harts: 1, preemption: "wake" };
     words::listen_to_success(
         &prepared.qemu,
-        &setting.boot(prepared, options, argv, Idle::Skipped)?,
+        &setting.boot(prepared, &options.machine, argv, Idle::Skipped)?,
         LIMIT,
     )
 }
@@ -232,7 +234,8 @@ pub(super) fn order_on(
     (clock, harts): (&'static str, u32),
 ) -> Outcome<Rows> {
     let setting = Setting { clock, harts, preemption: "wake" };
-    let boot = setting.boot(prepared, options, &["/bin/usertests", "order::"], Idle::Skipped)?;
+    let boot =
+        setting.boot(prepared, &options.machine, &["/bin/usertests", "order::"], Idle::Skipped)?;
     let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
     let found = said.lines.iter().filter(|line| line.tag == "order");
     let rows = found.map(|line| {
@@ -271,7 +274,7 @@ fn timer(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Map
     // As urgent as its parent before it starts; otherwise it would wait for the end of a time slice
     // before it could raise its level.
     let argv = ["/bin/victim", "beside", &samples, "level=0", "mean-us=3700"];
-    let boot = setting.boot(prepared, options, &argv, Idle::Skipped)?;
+    let boot = setting.boot(prepared, &options.machine, &argv, Idle::Skipped)?;
     let said = words::listen(&prepared.qemu, &boot, LIMIT)?;
     let probe = said.lines.iter().filter(|line| line.tag == "probe").nth(1);
     let probe = probe.ok_or_else(|| {
@@ -288,11 +291,25 @@ fn timer(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Map
     Ok(row)
 }
 
+/// The row of `count` packets for a most urgent coroutine, on one hart with counted instructions.
+pub fn counted_packets(
+    prepared: &Prepared,
+    machine: &Machine,
+    count: usize,
+) -> Outcome<Map<String, Value>> {
+    let setting = Setting { clock: "instructions", harts: 1, preemption: "wake" };
+    packets(prepared, machine, &setting, count)
+}
+
 /// Packets come from outside; the guest reports how long each took.
-fn packets(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<Map<String, Value>> {
-    let count = if options.quick { 60 } else { 500 };
+fn packets(
+    prepared: &Prepared,
+    machine: &Machine,
+    setting: &Setting,
+    count: usize,
+) -> Outcome<Map<String, Value>> {
     // The peer is outside of the machine: the guest's clock must not run ahead of it.
-    let boot = setting.boot(prepared, options, &["/bin/measure", "packets"], Idle::Waited)?;
+    let boot = setting.boot(prepared, machine, &["/bin/measure", "packets"], Idle::Waited)?;
     let sink = PassThrough { show_firmware: false, show_stdout: false };
     let (mut server, port) =
         Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
@@ -300,7 +317,8 @@ fn packets(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<M
     server.attend(|| Ok(peer.is_finished().then_some(())))?;
     let latencies = peer.join().map_err(|_| Failure::new("the peer of the guest panicked"))??;
     server.shut_down();
-    let mut known: Vec<u64> = latencies.into_iter().filter(|&latency| latency != UNKNOWN).collect();
+    let late = latencies.iter().filter(|&&latency| latency == LATE).count();
+    let mut known: Vec<u64> = latencies.into_iter().filter(|&latency| latency < LATE).collect();
     known.sort_unstable();
     if known.len() < count / 2 {
         return Err(Failure::new(format!(
@@ -313,6 +331,7 @@ fn packets(prepared: &Prepared, options: &Bench, setting: &Setting) -> Outcome<M
     };
     let mut row = setting.row("packet");
     row.insert("samples".into(), known.len().into());
+    row.insert("found_late".into(), late.into());
     for (name, thousandths) in [("p50", 500), ("p99", 990), ("max", 1000)] {
         row.insert(format!("{name}_us"), at(thousandths).into());
     }
@@ -340,7 +359,17 @@ fn exchange(port: u16, count: usize) -> Outcome<Vec<u64>> {
 fn latency_table(rows: &Rows) -> Table {
     let mut table = Table::new(
         3,
-        &["woken by", "clock", "preemption", "harts", "samples", "p50 us", "p99 us", "max us"],
+        &[
+            "woken by",
+            "clock",
+            "preemption",
+            "harts",
+            "samples",
+            "found late",
+            "p50 us",
+            "p99 us",
+            "max us",
+        ],
     );
     for row in rows {
         let text =
@@ -352,6 +381,7 @@ fn latency_table(rows: &Rows) -> Table {
             text("preemption"),
             text("harts"),
             text("samples"),
+            row.get("found_late").map_or_else(|| "–".to_owned(), ToString::to_string),
             number("p50_us"),
             number("p99_us"),
             number("max_us"),
