@@ -211,10 +211,10 @@ impl Busyness {
 
     /// The receiver has waited. `in_time`: until a hart looked; otherwise a program has computed
     /// for long meanwhile, and twice as many interrupts are required from now on. A wait that ends
-    /// in time saves three eighths of them. So frames are looked for if fewer than two of five waits
-    /// end late. It must not save more: what something urgent answers is acknowledged in time, and
-    /// its next request may find something less urgent. And not much less: a machine may lose its
-    /// processor for milliseconds.
+    /// in time saves three eighths of them: frames are looked for if fewer than two of five waits
+    /// end late. It must not save more: the acknowledgement of what something urgent has answered
+    /// is found in time, and the next request may find something less urgent. And not much less: a
+    /// machine may lose its processor for milliseconds.
     pub fn waited(&mut self, in_time: bool) {
         if in_time {
             let saved = self.required * 3 / 8;
