@@ -38,6 +38,9 @@ struct Setting {
     preemption: &'static str,
 }
 
+/// One hart that counts instructions, with the kernel as it is.
+const ONE_COUNTED_HART: Setting = Setting { clock: "instructions", harts: 1, preemption: "wake" };
+
 pub fn measure(prepared: &Prepared, options: &Bench) -> Outcome<(Rows, String)> {
     let mut rows = Rows::new();
     let mut report = String::from("# What urgency is worth, and what it costs\n");
@@ -135,10 +138,9 @@ impl Setting {
 
 /// Runs on one hart that counts instructions.
 fn counted(prepared: &Prepared, options: &Bench, argv: &[&str]) -> Outcome<Vec<Line>> {
-    let setting = Setting { clock: "instructions", harts: 1, preemption: "wake" };
     words::listen_to_success(
         &prepared.qemu,
-        &setting.boot(prepared, &options.machine, argv, Idle::Skipped)?,
+        &ONE_COUNTED_HART.boot(prepared, &options.machine, argv, Idle::Skipped)?,
         LIMIT,
     )
 }
@@ -297,8 +299,7 @@ pub fn counted_packets(
     machine: &Machine,
     count: usize,
 ) -> Outcome<Map<String, Value>> {
-    let setting = Setting { clock: "instructions", harts: 1, preemption: "wake" };
-    packets(prepared, machine, &setting, count)
+    packets(prepared, machine, &ONE_COUNTED_HART, count)
 }
 
 /// Packets come from outside; the guest reports how long each took.
