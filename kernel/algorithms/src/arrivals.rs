@@ -15,7 +15,8 @@
 //! 4. A receiver that *rests* knows that there are frames. Looks leave it alone; the clock or a
 //!    hart that is to sleep takes it.
 //!
-//! For how long the receiver may receive before it rests: [`Credit`] (decision 73).
+//! For how long the receiver may receive before it rests: [`Credit`] (decision 73). When a look is
+//! overdue, and what is found late: [`LastLook`].
 
 use crate::atomic::{
     AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering::*, const_unless_loom,
@@ -122,6 +123,46 @@ impl Arrivals {
             return self.take();
         }
         self.look(arrived)
+    }
+}
+
+/// When a hart last looked for the receiver that waits.
+///
+/// Only times, by which nothing is ordered: so it is no part of what the model checker explores.
+#[derive(Debug)]
+pub struct LastLook(core::sync::atomic::AtomicU64);
+
+impl Default for LastLook {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LastLook {
+    /// No hart has looked.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(core::sync::atomic::AtomicU64::new(0))
+    }
+
+    /// The receiver begins to wait, or to rest: it has looked itself.
+    pub fn begin(&self, now_ticks: u64) {
+        self.0.store(now_ticks, Relaxed);
+    }
+
+    /// A hart looks. Returns for how long none had: what it finds may have lain there for so long.
+    #[inline]
+    #[must_use]
+    pub fn look(&self, now_ticks: u64) -> u64 {
+        let before_ticks = self.0.load(Relaxed);
+        self.0.store(now_ticks, Relaxed);
+        now_ticks.saturating_sub(before_ticks)
+    }
+
+    /// When the clock is to look, if no hart does for `latest_ticks`.
+    #[must_use]
+    pub fn due_ticks(&self, latest_ticks: u64) -> u64 {
+        self.0.load(Relaxed).saturating_add(latest_ticks)
     }
 }
 

@@ -5,11 +5,13 @@
 //! lies in the ring unseen for longer than the bound, and that the hart does not sleep that looks
 //! for frames.
 
-use cops_algorithms::arrivals::{Arrivals, Busyness, Credit};
+use cops_algorithms::arrivals::{Arrivals, Busyness, Credit, LastLook};
 use cops_algorithms::doorbell::{BeforeUserMode, Bounds, Owed};
 use proptest::prelude::*;
 
 const BOUNDS: Bounds = Bounds { peers_ticks: 100, latest_ticks: 1000 };
+/// What was looked for longer ago is found late.
+const IN_TIME_TICKS: u64 = 500;
 const RECEIVER: u64 = 7;
 /// The longest portion of the kernel, and how many there are between two looks.
 const PORTION_TICKS: u64 = 10;
@@ -55,9 +57,10 @@ struct Machine {
     received: u16,
     /// When the oldest frame arrived that was not received.
     lies_since: Option<u64>,
-    /// Where the receiver waits, and since when. It was woken by the clock.
+    last_look: LastLook,
+    /// Where the receiver waits. It was woken by the clock, or by a late look.
     waits_on: usize,
-    began: u64,
+    has_waited: bool,
     is_late: bool,
     /// For each hart: the moment of its clock's interrupt, whether it sleeps, and how often it has.
     clocks: Vec<u64>,
@@ -82,8 +85,9 @@ impl Machine {
             arrived: 0,
             received: 0,
             lies_since: None,
+            last_look: LastLook::new(),
             waits_on: 0,
-            began: 0,
+            has_waited: false,
             is_late: false,
             clocks: vec![u64::MAX; harts],
             asleep: vec![false; harts],
@@ -122,9 +126,9 @@ impl Machine {
                 if !self.arrivals.waits_on(hart) {
                     continue;
                 }
-                let latest_ticks = self.began + BOUNDS.latest_ticks;
-                if self.now_ticks < latest_ticks {
-                    self.clocks[hart] = latest_ticks;
+                let due_ticks = self.last_look.due_ticks(BOUNDS.latest_ticks);
+                if self.now_ticks < due_ticks {
+                    self.clocks[hart] = due_ticks;
                     continue;
                 }
                 self.is_late = true;
@@ -147,10 +151,9 @@ impl Machine {
             return;
         }
         self.arrivals.end();
-        if self.began != 0 {
+        if std::mem::take(&mut self.has_waited) {
             self.are_looked_for &= !self.is_late;
             self.busyness.waited(!self.is_late);
-            self.began = 0;
         }
         let found_some = self.arrived != self.received;
         self.received = self.arrived;
@@ -158,9 +161,10 @@ impl Machine {
         self.receiving = Receiving::Interrupts;
         if found_some && self.are_looked_for {
             self.arrivals.begin(RECEIVER, self.received, hart);
-            (self.waits_on, self.began, self.is_late) = (hart, self.now_ticks, false);
+            self.last_look.begin(self.now_ticks);
+            (self.waits_on, self.has_waited, self.is_late) = (hart, true, false);
             self.receiving = Receiving::Waits;
-            self.arm(hart, self.now_ticks + BOUNDS.latest_ticks);
+            self.arm(hart, self.last_look.due_ticks(BOUNDS.latest_ticks));
         }
     }
 
@@ -194,8 +198,16 @@ impl Machine {
                 self.receive(hart);
                 self.portions[hart] = 0;
                 if self.arrivals.is_awaited() {
+                    let unseen_ticks = self.last_look.look(self.now_ticks);
                     let receiver = self.arrivals.look(self.arrived);
-                    self.wake(receiver);
+                    if self.wake(receiver) {
+                        self.is_late = unseen_ticks > IN_TIME_TICKS;
+                        let lay = self.now_ticks - self.lies_since.expect("there is a frame");
+                        assert!(
+                            lay <= unseen_ticks,
+                            "found after {lay}, and looked for {unseen_ticks} ago"
+                        );
+                    }
                     self.receive(hart);
                 }
                 match self.owed.before_user_mode(self.now_ticks, has_peers, BOUNDS) {
@@ -307,6 +319,19 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_clock_looks_when_no_hart_has() {
+    let last_look = LastLook::new();
+    last_look.begin(1000);
+    assert_eq!(last_look.due_ticks(100), 1100);
+    assert_eq!(last_look.look(1060), 60);
+    assert_eq!(last_look.due_ticks(100), 1160);
+    assert_eq!(last_look.look(1061), 1);
+    last_look.begin(2000);
+    assert_eq!(last_look.due_ticks(100), 2100);
+    assert_eq!(last_look.look(1999), 0, "another hart began meanwhile");
 }
 
 #[test]

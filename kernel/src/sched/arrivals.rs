@@ -24,7 +24,7 @@ use core::future::poll_fn;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::task::Poll;
 
-use cops_algorithms::arrivals::Arrivals;
+use cops_algorithms::arrivals::{Arrivals, LastLook};
 use cops_executor::CoroutineId;
 use spin::Once;
 
@@ -42,14 +42,11 @@ static ARRIVALS: Arrivals = Arrivals::new();
 /// The card's count of frames.
 static ARRIVED: Once<Returned> = Once::new();
 
-/// When the receiver began to wait.
-static BEGAN_TICKS: AtomicU64 = AtomicU64::new(0);
-
 /// A frame that is found longer after the last look than this is found late.
 const LATE_MICROSECONDS: u64 = 500;
 
-/// When a hart last looked, or the receiver began to wait.
-static LOOKED_TICKS: AtomicU64 = AtomicU64::new(0);
+/// When a hart last looked, or the receiver began to wait or to rest.
+static LAST_LOOK: LastLook = LastLook::new();
 
 /// The clock has woken it, or a late look.
 static IS_LATE: AtomicBool = AtomicBool::new(false);
@@ -86,12 +83,10 @@ async fn wait(mut begin: impl FnMut(u64, usize)) -> bool {
     poll_fn(|_| {
         if is_first && let Some(me) = cops_executor::current() {
             is_first = false;
-            let now_ticks = arch::now_ticks();
-            BEGAN_TICKS.store(now_ticks, Relaxed);
-            LOOKED_TICKS.store(now_ticks, Relaxed);
+            LAST_LOOK.begin(arch::now_ticks());
             IS_LATE.store(false, Relaxed);
             begin(me.raw(), arch::hart_index());
-            timer::interrupt_by(latest_look(now_ticks));
+            timer::interrupt_by(due_ticks());
             return Poll::Pending;
         }
         // Whatever the reason of this wake: the receiver looks.
@@ -101,10 +96,9 @@ async fn wait(mut begin: impl FnMut(u64, usize)) -> bool {
     .await
 }
 
-/// When the clock wakes the receiver that began to rest, or for which a hart last looked, at
-/// `since_ticks`.
-fn latest_look(since_ticks: u64) -> u64 {
-    since_ticks.saturating_add(timer::ticks_from_microseconds(LATEST_MICROSECONDS))
+/// When the clock wakes the receiver.
+fn due_ticks() -> u64 {
+    LAST_LOOK.due_ticks(timer::ticks_from_microseconds(LATEST_MICROSECONDS))
 }
 
 /// The timer interrupt: wakes the receiver if it has waited for too long on this hart. Returns when
@@ -113,11 +107,9 @@ pub fn on_timer(now_ticks: u64) -> u64 {
     if !ARRIVALS.waits_on(arch::hart_index()) {
         return u64::MAX;
     }
-    // While harts look, it need not.
-    let since = if ARRIVALS.rests() { &BEGAN_TICKS } else { &LOOKED_TICKS };
-    let latest_ticks = latest_look(since.load(Relaxed));
-    if now_ticks < latest_ticks {
-        return latest_ticks;
+    let due_ticks = due_ticks();
+    if now_ticks < due_ticks {
+        return due_ticks;
     }
     IS_LATE.store(true, Relaxed);
     wake(ARRIVALS.take());
@@ -143,14 +135,16 @@ fn wake(receiver: u64) -> bool {
 
 /// A hart is about to enter user mode while the receiver waits here: wakes it if a frame has come.
 pub fn look(now_ticks: u64) {
-    let looked_ticks = LOOKED_TICKS.load(Relaxed);
-    LOOKED_TICKS.store(now_ticks, Relaxed);
     let Some(arrived) = ARRIVED.get() else { return };
+    // Looks do not prolong a rest.
+    if ARRIVALS.rests() {
+        return;
+    }
+    let unseen_ticks = LAST_LOOK.look(now_ticks);
     let receiver = ARRIVALS.look(arrived.count());
     if receiver == 0 {
         return;
     }
-    let unseen_ticks = now_ticks.saturating_sub(looked_ticks);
     if unseen_ticks > timer::ticks_from_microseconds(LATE_MICROSECONDS) {
         IS_LATE.store(true, Relaxed);
     }
