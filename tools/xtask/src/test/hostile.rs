@@ -51,12 +51,12 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 /// Packets must not be found late, as if the hart were busy with the work that they make (decision
 /// 59): only some are, until that has been noticed.
 fn packets_beside_others(prepared: &Prepared, machine: &MachineOptions) -> Outcome<Case> {
-    const PACKETS: u32 = 300;
+    const PACKETS: usize = 300;
     const LATE_MAX: u64 = 30;
     const MEDIAN_MAX_MICROSECONDS: f64 = 30.0;
     let mut step = step("packets beside others, instructions counted");
     step.detail("running");
-    let row = wakeups::counted_packets(prepared, machine, PACKETS as usize)?;
+    let row = wakeups::counted_packets(prepared, machine, PACKETS)?;
     let late = row["found_late"].as_u64().unwrap_or(u64::MAX);
     let median = row["p50_us"].as_f64().unwrap_or(f64::INFINITY);
     let mut wrong = Vec::new();
