@@ -214,8 +214,8 @@ numbers! {
     /// `cancel(call handle) -> 0` if the call was in flight and is cancelled, or `1` if it had
     /// completed: its entry is in the ring.
     COPS_CANCEL = 4099;
-    /// `refill_ring()`: moves results that found the ring full into it. Returns how many still
-    /// wait.
+    /// `refill_ring()`: moves results that found the ring full into it, as far as it has room and
+    /// a number of them at most, so that the call is short. Returns how many still wait.
     COPS_REFILL_RING = 4100;
     /// `spawn_process(path, argv, ceiling, options, envp) -> pid`. `path` ends with NUL; `argv`,
     /// and `envp` unless it is 0, are null-terminated arrays of NUL-terminated strings. `ceiling`:

@@ -365,7 +365,7 @@ impl Process {
         context.end_user_interrupt(record);
     }
 
-    /// Moves waiting results into the ring as far as it has room. Returns how many still wait.
+    /// Moves some of the waiting results into the ring. Returns how many still wait.
     pub fn refill_ring(&self) -> usize {
         let (moved, waiting) = self.ring.refill(&self.page.ring);
         self.calls_in_flight.end(moved);
