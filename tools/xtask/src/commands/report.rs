@@ -13,6 +13,9 @@ use crate::page;
 use crate::process;
 use crate::workspace::{Workspace, write_if_changed};
 
+/// Data are old, and a list says so, after so many commits that have changed what they measure.
+const OLD: usize = 50;
+
 pub fn run(workspace: &Workspace, options: &Report) -> Outcome<u8> {
     match &options.action {
         None => html(workspace, None),
@@ -42,10 +45,15 @@ fn html(workspace: &Workspace, output: Option<&Path>) -> Outcome<u8> {
 
 fn list(workspace: &Workspace) -> Outcome<u8> {
     let data = Data::read(&workspace.root)?;
+    let mut old = Vec::new();
     println!("{:14} {:13} {:10} command", "data", "commit", "age");
     for source in &SOURCES {
         let commit = data.get(source.name).and_then(sources::commit).unwrap_or("-");
-        let age = match sources::age(workspace, &data, source) {
+        let age = sources::age(workspace, &data, source);
+        if matches!(age, Age::Stale(OLD..)) {
+            old.push(source.name);
+        }
+        let age = match age {
             Age::Current => "current".to_owned(),
             Age::Stale(commits) => format!("stale, {commits}"),
             Age::Unknown => "unknown".to_owned(),
@@ -54,6 +62,13 @@ fn list(workspace: &Workspace) -> Outcome<u8> {
         println!("{:14} {commit:13} {age:10} {}", source.name, source.make.shown());
     }
     println!("\nstale, N: N commits have changed what is measured since the data were made.");
+    if !old.is_empty() {
+        println!(
+            "\nOf {OLD} commits ago or more: a figure of these may have become worse unseen.\n    \
+             ./cops report measure {}",
+            old.join(" ")
+        );
+    }
     Ok(0)
 }
 

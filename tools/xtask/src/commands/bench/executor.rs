@@ -3,16 +3,13 @@
 
 use crate::build::host;
 use crate::cli::Bench;
-use crate::error::{Because, Failure, Outcome};
+use crate::error::{Because, Outcome};
 use crate::packages;
 use crate::process;
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
 pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
-    if !options.connections.is_empty() {
-        return Err(Failure::new("--connections means nothing to the executor"));
-    }
     // Without valgrind, times are still measured.
     if let Err(failure) = packages::ensure(&[packages::VALGRIND], Progress::Lines) {
         eprintln!("{failure}");

@@ -24,6 +24,7 @@ pub mod shares;
 pub mod switch;
 mod table;
 pub mod tap;
+mod unused;
 pub mod wakeups;
 mod words;
 
@@ -31,7 +32,7 @@ use serde_json::{Map, Value, json};
 
 use super::Prepared;
 use crate::cli::{Bench, Measurement};
-use crate::error::{Because, Failure, Outcome};
+use crate::error::{Because, Outcome};
 use crate::service;
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
@@ -39,18 +40,13 @@ use crate::workspace::Workspace;
 /// The result of a measurement: rows of named values.
 type Rows = Vec<Map<String, Value>>;
 
-/// Whether `--tap` has an effect.
-fn may_use_tap(name: Measurement) -> bool {
-    use Measurement::{Closed, IdleMemory, Overload, Scale};
-    matches!(name, Closed | IdleMemory | Overload | Scale)
-}
-
 /// Whether the clients use a tap device, where the data say so.
 fn is_over_tap(options: &Bench) -> bool {
     options.tap || options.name == Measurement::Overload && !options.icount
 }
 
 pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
+    unused::refuse(options)?;
     // On this host, without booting a machine.
     if options.name == Measurement::Executor {
         return executor::run(workspace, options);
@@ -66,10 +62,6 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     }
     if is_of_one_hart {
         options.machine.mem = papers::MEMORY.to_owned();
-    }
-    if options.tap && !may_use_tap(options.name) {
-        return Err(Failure::new("--tap has no effect on this measurement")
-            .advise("it is for closed, scale, idle-memory, and overload --icount"));
     }
     let prepared = Prepared::new(workspace, Progress::Lines)?
         .with_scheduler(workspace, options.scheduler.as_deref())?;
@@ -253,6 +245,5 @@ mod tests {
         ] {
             assert_eq!(is_over_tap(&options(words)), is_over, "{words:?}");
         }
-        assert!(may_use_tap(Measurement::Closed) && !may_use_tap(Measurement::Ring));
     }
 }

@@ -1,0 +1,72 @@
+//! The command line: commands, options, help with examples.
+
+mod bench;
+mod development;
+mod machine;
+mod observe;
+mod programs;
+mod values;
+
+use clap::{Parser, Subcommand};
+
+pub use bench::{Bench, Loop, Measurement, Peer};
+pub use development::{Check, Fuzz, Report, ReportAction, Test};
+pub use machine::{Idle, Machine};
+pub use observe::{Profile, Top, Trace};
+pub use programs::{Debug, Exec, Model, Run, Serve, Shell};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "cops",
+    bin_name = "./cops",
+    about = "COPS, a coroutine operating system: builds it, boots it in QEMU, measures and tests it",
+    disable_help_subcommand = false,
+    after_help = "Environment:\n  \
+        COPS_QEMU             another qemu-system-riscv64 (7.2 or newer)\n  \
+        COPS_GUEST_TOOLCHAIN  rustup or debian: which Rust builds the guest (default: the first that can)\n  \
+        CARGO_TARGET_DIR      where everything that is built goes (default: target)\n  \
+        NO_COLOR              no colours, on terminals too\n\n\
+        `./cops help COMMAND` shows a command's options and examples."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Boot, serve matrices to a real client over TCP, and show throughput and latency
+    Run(Run),
+    /// Run one program: its output is passed through, its exit code is returned
+    Exec(Exec),
+    /// Boot into the shell, on this terminal
+    Shell(Shell),
+    /// Boot a server and keep it running for other clients until interrupted
+    Serve(Serve),
+    /// Show the activity of the harts and processes of a running server
+    Top(Top),
+    /// Run one measurement, print a table, write the data
+    Bench(Bench),
+    /// Run with tracing on, and write a file for Perfetto or Chrome's trace viewer
+    Trace(Trace),
+    /// Count the instructions of every function on every call path; compare two profiles
+    Profile(Profile),
+    /// Boot under gdb, with the symbols of kernel, vDSO and program
+    Debug(Debug),
+    /// The papers' experiments as a page; the data under docs/results: list them, measure them
+    /// again, insert them into the documents
+    Report(Report),
+    /// Run every test, or some
+    Test(Test),
+    /// Fuzz system calls with nearly valid or arbitrary arguments
+    Fuzz(Fuzz),
+    /// Build vDSO, kernel and programs, without booting
+    Build,
+    /// Show the compiler's messages for every package, host and guest; editors run it
+    Check(Check),
+    /// Remove everything that was built
+    Clean,
+}
+
+#[cfg(test)]
+mod tests;

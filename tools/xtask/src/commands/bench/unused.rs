@@ -1,0 +1,127 @@
+//! The options that a measurement does not use. It refuses them: a figure would otherwise be taken
+//! for one that was measured as asked.
+
+use clap::ValueEnum;
+
+use crate::cli::{Bench, Measurement};
+use crate::error::{Failure, Outcome};
+
+/// Fails if `options` has one that its measurement would ignore.
+pub fn refuse(options: &Bench) -> Outcome<()> {
+    let Some(unused) = first_unused(options) else { return Ok(()) };
+    let counted = if options.icount { " --icount" } else { "" };
+    let value = options.name.to_possible_value();
+    let name = value.as_ref().map_or("", |value| value.get_name());
+    Err(Failure::new(format!("{unused} has no effect on ./cops bench {name}{counted}"))
+        .advise("./cops bench --help says which measurements use it"))
+}
+
+/// An option that was given and has no effect.
+fn first_unused(options: &Bench) -> Option<&'static str> {
+    use Measurement::{
+        Closed, Costs, Executor, Hostile, IdleMemory, Models, Overload, Peers, Pipe, Portions,
+        Priority, Ring, Scale, Switch, Wakeups,
+    };
+    let name = options.name;
+    // How much is counted is fixed, so that the counts of two runs can be compared.
+    let is_timed = !options.icount;
+    let takes_one_count = matches!(name, Closed | IdleMemory);
+    let takes_counts = matches!(name, Models | Overload | Peers);
+    let may_count = matches!(
+        name,
+        Closed
+            | Costs
+            | Executor
+            | Hostile
+            | Models
+            | Overload
+            | Pipe
+            | Portions
+            | Priority
+            | Ring
+            | Scale
+            | Switch
+            | Wakeups
+    );
+    let lasts = matches!(name, Models | Overload | Priority) && is_timed || name == Peers;
+    let repeats =
+        matches!(name, Models | Overload) && is_timed || matches!(name, Peers | Pipe | Ring);
+    // The option, whether it was given, and whether it has an effect.
+    let known = [
+        ("--icount", options.icount, may_count),
+        ("--connections", !options.connections.is_empty(), takes_one_count || takes_counts),
+        ("a second number of --connections", options.connections.len() > 1, takes_counts),
+        ("--tap", options.tap, matches!(name, Closed | IdleMemory | Overload | Scale)),
+        ("--model", !options.model.is_empty(), matches!(name, Closed | Models | Peers)),
+        ("--peer", !options.peer.is_empty(), name == Peers),
+        ("--resume", options.resume, name == Peers),
+        ("--loop", !options.loops.is_empty(), name == Models && is_timed || name == Peers),
+        ("--seconds", options.seconds.is_some(), lasts),
+        ("--matrix", !options.matrix.is_empty(), takes_counts),
+        ("--rounds", options.rounds.is_some(), repeats),
+        ("--papers-machine", options.papers_machine.is_some(), name == Models),
+        ("--scheduler", options.scheduler.is_some(), name != Executor),
+    ];
+    known.into_iter().find(|(_, is_given, is_used)| *is_given && !is_used).map(|(name, ..)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::figures::sources::{Make, SOURCES};
+
+    fn unused(words: &[&str]) -> Option<&'static str> {
+        let cli = Cli::try_parse_from([&["cops"], words].concat()).unwrap();
+        let Command::Bench(options) = cli.command else { panic!("{words:?} is not bench") };
+        first_unused(&options)
+    }
+
+    #[test]
+    fn what_would_be_ignored_is_refused() {
+        for (words, option) in [
+            ("disk --icount", "--icount"),
+            ("memory --connections 5", "--connections"),
+            ("closed --connections 64,256", "a second number of --connections"),
+            ("ring --tap", "--tap"),
+            ("overload --model ktut", "--model"),
+            ("models --peer epoll", "--peer"),
+            ("models --resume --json f", "--resume"),
+            ("models --icount --loop open", "--loop"),
+            ("overload --icount --seconds 2", "--seconds"),
+            ("priority --matrix 15", "--matrix"),
+            ("models --icount --rounds 2", "--rounds"),
+            ("priority --rounds 2", "--rounds"),
+            ("peers --papers-machine", "--papers-machine"),
+            ("executor --scheduler f", "--scheduler"),
+        ] {
+            let words: Vec<_> = ["bench"].into_iter().chain(words.split(' ')).collect();
+            assert_eq!(unused(&words), Some(option), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_data_and_the_examples_of_the_help_are_measured_as_their_commands_say() {
+        let mut commands = 0;
+        let mut check = |words: &[&str]| {
+            assert_eq!(unused(words), None, "{words:?}");
+            commands += 1;
+        };
+        for source in &SOURCES {
+            if let Make::Cops(words) = source.make
+                && words[0] == "bench"
+            {
+                check(words);
+            }
+        }
+        let cli = Cli::command();
+        let bench = cli.find_subcommand("bench").unwrap();
+        let help = bench.get_after_help().unwrap().to_string();
+        for example in help.lines().filter_map(|line| line.trim().strip_prefix("./cops ")) {
+            check(&example.split_whitespace().collect::<Vec<_>>());
+        }
+        assert!(commands > 40, "{commands}");
+    }
+}
