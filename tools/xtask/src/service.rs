@@ -34,13 +34,20 @@ pub fn server_arguments(model: Model, vcpus: u32) -> Vec<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     /// A request per connection in each period, whether or not earlier ones have been answered.
-    Open { period_ms: u32 },
+    Open { period_us: u32 },
     /// The next request when the answer has arrived.
     Closed,
     /// The next request this long after the answer.
     Pause { pause_ms: u32 },
     /// Like `Closed`, with exactly this many requests per connection.
     Counted { requests: u32 },
+}
+
+impl Pace {
+    /// An open loop with this period, in milliseconds.
+    pub const fn every_ms(period_ms: u32) -> Self {
+        Self::Open { period_us: period_ms * 1000 }
+    }
 }
 
 /// How long answers may take after the last request of a benchmark, in seconds: those that are
@@ -66,22 +73,24 @@ pub struct Load {
 impl Load {
     /// Arguments of the load generator, which opens so many connections a second.
     pub fn arguments(&self, ramp_per_second: u32) -> Vec<String> {
-        let mut arguments = Vec::new();
-        let mut add =
-            |name: &str, value: u32| arguments.extend([name.to_owned(), value.to_string()]);
-        add("--connections", self.connections);
-        add("--matrix", self.matrix);
-        add("--seconds", self.seconds);
-        add("--drain-seconds", self.drain_seconds);
-        add("--ramp-per-second", ramp_per_second);
+        let whole = |name: &str, value: u32| [name.to_owned(), value.to_string()];
+        let mut arguments = [
+            whole("--connections", self.connections),
+            whole("--matrix", self.matrix),
+            whole("--seconds", self.seconds),
+            whole("--drain-seconds", self.drain_seconds),
+            whole("--ramp-per-second", ramp_per_second),
+        ]
+        .concat();
         match self.pace {
-            Pace::Open { period_ms } => add("--period-ms", period_ms),
+            Pace::Open { period_us } => arguments
+                .extend(["--period-ms".to_owned(), (f64::from(period_us) / 1e3).to_string()]),
             Pace::Closed => {}
-            Pace::Pause { pause_ms } => add("--pause-ms", pause_ms),
-            Pace::Counted { requests } => add("--requests", requests),
+            Pace::Pause { pause_ms } => arguments.extend(whole("--pause-ms", pause_ms)),
+            Pace::Counted { requests } => arguments.extend(whole("--requests", requests)),
         }
         if !matches!(self.pace, Pace::Counted { .. }) {
-            add("--warmup-seconds", self.warm_up_seconds);
+            arguments.extend(whole("--warmup-seconds", self.warm_up_seconds));
         }
         if matches!(self.pace, Pace::Closed | Pace::Counted { .. }) {
             arguments.push("--closed".to_owned());
@@ -279,9 +288,10 @@ mod tests {
         let common =
             "--connections 2 --matrix 15 --seconds 5 --drain-seconds 3 --ramp-per-second 200";
         assert_eq!(
-            line(Pace::Open { period_ms: 100 }),
+            line(Pace::every_ms(100)),
             format!("{common} --period-ms 100 --warmup-seconds 1")
         );
+        assert!(line(Pace::Open { period_us: 3_456 }).contains("--period-ms 3.456 "));
         assert_eq!(line(Pace::Closed), format!("{common} --warmup-seconds 1 --closed"));
         assert_eq!(
             line(Pace::Pause { pause_ms: 100 }),

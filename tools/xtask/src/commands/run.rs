@@ -65,7 +65,7 @@ fn load(options: &Run) -> Load {
         pace: match options.pause_ms {
             Some(pause_ms) => Pace::Pause { pause_ms },
             None if options.closed => Pace::Closed,
-            None => Pace::Open { period_ms: options.period_ms },
+            None => Pace::every_ms(options.period_ms),
         },
         seconds: options.seconds,
         warm_up_seconds: WARM_UP_SECONDS,

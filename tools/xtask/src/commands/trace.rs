@@ -26,7 +26,7 @@ use crate::workspace::Workspace;
 const LOAD: Load = Load {
     connections: 16,
     matrix: 15,
-    pace: Pace::Open { period_ms: 20 },
+    pace: Pace::every_ms(20),
     seconds: 1,
     warm_up_seconds: 1,
     drain_seconds: service::DRAIN_SECONDS,

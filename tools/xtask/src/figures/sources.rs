@@ -41,7 +41,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 42] = [
+pub const SOURCES: [Source; 44] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -234,6 +234,48 @@ pub const SOURCES: [Source; 42] = [
         measures: SYSTEM,
     },
     Source {
+        name: "models-figure-5",
+        make: Make::Cops(&[
+            "bench",
+            "models",
+            "--smp",
+            "4",
+            "--loop",
+            "pause",
+            "--matrix",
+            "15",
+            "--rounds",
+            "1",
+            "--json",
+            "docs/results/models-figure-5.json",
+        ]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "models-papers-poll",
+        make: Make::Cops(&[
+            "bench",
+            "models",
+            "--smp",
+            "1",
+            "--idle",
+            "poll",
+            "--model",
+            "kcuc,ktut,ktut-retry,ktuc",
+            "--loop",
+            "pause",
+            "--matrix",
+            "1,15",
+            "--rounds",
+            "1",
+            "--seconds",
+            "2",
+            "--json",
+            "docs/results/models-papers-poll.json",
+        ]),
+        measures: SYSTEM,
+    },
+    Source {
         name: "priority-classes",
         make: Make::Cops(&[
             "bench",
@@ -285,20 +327,43 @@ pub const SOURCES: [Source; 42] = [
         ]),
         measures: PROGRAMS,
     },
-    Source { name: "wakeups", make: Make::Cops(&["bench", "wakeups"]), measures: PROGRAMS },
-    Source { name: "hostile", make: Make::Cops(&["bench", "hostile"]), measures: PROGRAMS },
-    Source { name: "costs", make: Make::Cops(&["bench", "costs"]), measures: PROGRAMS },
+    Source {
+        name: "wakeups",
+        make: Make::Cops(&["bench", "wakeups", "--json", "docs/results/wakeups.json"]),
+        measures: PROGRAMS,
+    },
+    Source {
+        name: "hostile",
+        make: Make::Cops(&["bench", "hostile", "--json", "docs/results/hostile.json"]),
+        measures: PROGRAMS,
+    },
+    Source {
+        name: "costs",
+        make: Make::Cops(&["bench", "costs", "--json", "docs/results/costs.json"]),
+        measures: PROGRAMS,
+    },
     Source {
         name: "files",
-        make: Make::Cops(&["bench", "files", "--smp", "1"]),
+        make: Make::Cops(&["bench", "files", "--smp", "1", "--json", "docs/results/files.json"]),
         measures: PROGRAMS,
     },
     Source {
         name: "libc-test",
-        make: Make::Cops(&["bench", "libc-test", "--smp", "1"]),
+        make: Make::Cops(&[
+            "bench",
+            "libc-test",
+            "--smp",
+            "1",
+            "--json",
+            "docs/results/libc-test.json",
+        ]),
         measures: PROGRAMS,
     },
-    Source { name: "portions", make: Make::Cops(&["bench", "portions"]), measures: PROGRAMS },
+    Source {
+        name: "portions",
+        make: Make::Cops(&["bench", "portions", "--json", "docs/results/portions.json"]),
+        measures: PROGRAMS,
+    },
     Source {
         name: "fuzz",
         make: Make::Cops(&["fuzz", "--calls", "10000000", "--json", "docs/results/fuzz.json"]),

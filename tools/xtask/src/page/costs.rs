@@ -38,10 +38,11 @@ pub fn memory(material: &Material) -> Section {
              each; that of KCUC counts two stacks too, although its coroutines share theirs. Its \
              futures take 120, 80 and 64 bytes, and the kernel's coroutine of a read 176."
                 .to_owned(),
-            "COPS has one pool of frames, from which the kernel's heap grows, and no fixed heaps. The \
-             limit is the sum, imposed by the size of the machine: once the server listens, at most \
-             34 MiB are free. Each of the two buffers of a connection has 2 KiB instead of 4, which \
-             is enough for the paper's messages; they are most of what a connection takes."
+            "COPS has one pool of frames, from which the kernel's heap grows, and no fixed heaps: once \
+             the server listens, at most 34 MiB are free. What ends it is the quota of the process: \
+             memory is charged when it is mapped, and a socket is charged the whole buffers that it \
+             may grow to, so some of the 34 MiB are not used in the end. Each of the two buffers of \
+             a connection has 2 KiB instead of 4, which is enough for the paper's messages."
                 .to_owned(),
             "Each connection is opened and answered once, and then idle.".to_owned(),
         ],

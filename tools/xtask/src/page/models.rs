@@ -54,7 +54,7 @@ pub fn section(material: &Material) -> Section {
                requests.</p>"
             .to_owned(),
         expected: vec![
-            "Paper 000: KCUC has 1.05 to 3.93 times the throughput of the threads from 2 to 64 \
+            "Paper 000: KCUC has 1.05 to 3.93 times the throughput of KCUT from 2 to 64 \
              connections; its mean latency is below that of KCUT from 2 connections, KCUT's below \
              KTUT's at 32; KTUC is better up to 64. At one connection its KCUC takes ten times as \
              long as polling."
@@ -110,7 +110,9 @@ pub fn section(material: &Material) -> Section {
             "models",
             "models-poll",
             "models-closed",
+            "models-figure-5",
             "models-papers",
+            "models-papers-poll",
             "models-icount",
             "closed-models-icount",
         ],

@@ -31,7 +31,7 @@ pub fn section(material: &Material) -> Section {
         expected: vec![
             "COPS has more throughput than the best server of Linux at saturation, and a lower median \
              at every number of connections. The aim is 3 times the throughput with 1 x 1 matrices, \
-             and 1.8 times with 15 x 15, of which the product is most of the work; and a lower p99. With \
+             and 1.8 times with 15 x 15, of which the product is a larger part; and a lower p99. With \
              several harts it is 1.5 times the throughput, and a quarter of the p99."
                 .to_owned(),
             "Open loop: median and p99 of COPS are below the lowest of any server of Linux at every \

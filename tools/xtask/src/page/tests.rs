@@ -128,7 +128,9 @@ fn every_experiment_has_its_section_plots_and_origin() {
         "pipe-wall",
         "models-poll",
         "models-closed",
+        "models-figure-5",
         "models-papers",
+        "models-papers-poll",
         "models-icount",
         "closed-models-icount",
         "priority-classes-icount",
@@ -285,7 +287,7 @@ fn the_papers_values_are_shown() {
 #[test]
 fn missing_data_are_named() {
     let page = make_of(&Material { papers: papers(), files: Vec::new() });
-    assert_eq!(page.missing.len(), 22);
+    assert_eq!(page.missing.len(), 24);
     for name in page.missing {
         assert!(crate::figures::sources::find(&name).is_some(), "{name}");
         assert!(page.html.contains(&format!("docs/results/{name}.json")), "{name}");

@@ -24,7 +24,7 @@ const FRAMES: [(u32, i64); 3] = [(1, 150), (15, 150), (21, 250)];
 const OVERLOAD: Load = Load {
     connections: 32,
     matrix: 15,
-    pace: Pace::Open { period_ms: 1 },
+    pace: Pace::every_ms(1),
     seconds: 1,
     warm_up_seconds: 0,
     drain_seconds: 120,

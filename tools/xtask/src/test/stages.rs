@@ -266,6 +266,16 @@ mod tests {
     }
 
     #[test]
+    fn the_book_has_every_stage() {
+        let book = include_str!("../../../../docs/book/testing.md");
+        let rows: Vec<&str> = book.lines().filter(|line| line.starts_with("| `")).collect();
+        for stage in all() {
+            let is_named = |row: &&&str| row.contains(&format!("`{}`", stage.name));
+            assert!(rows.iter().any(|row| is_named(&row)), "no row for {}", stage.name);
+        }
+    }
+
+    #[test]
     fn stages_are_chosen_by_name_length_and_filter() {
         assert_eq!(names(&[]).unwrap().len(), STAGES.len());
         assert_eq!(names(&["--only", "unsafe", "--only", "fmt"]).unwrap(), ["fmt", "unsafe"]);

@@ -35,7 +35,7 @@ const fn load(connections: u32, matrix: u32, pace: Pace, seconds: u32) -> Load {
     Load { connections, matrix, pace, seconds, warm_up_seconds: 2, drain_seconds: 120 }
 }
 
-const OPEN: Pace = Pace::Open { period_ms: PERIOD_MS };
+const OPEN: Pace = Pace::every_ms(PERIOD_MS);
 const LOADS: [(&str, Load); 4] = [
     ("1 connection", load(1, 15, OPEN, 2)),
     ("64 connections", load(64, 15, OPEN, 3)),
@@ -249,8 +249,8 @@ fn judge(load: &Load, document: &Value) -> Vec<String> {
     if received == 0.0 || received < sent {
         wrong.push(format!("{sent} requests, {received} answers"));
     }
-    if let Pace::Open { period_ms } = load.pace {
-        let offered = f64::from(load.connections * load.seconds) * 1000.0 / f64::from(period_ms);
+    if let Pace::Open { period_us } = load.pace {
+        let offered = f64::from(load.connections * load.seconds) * 1e6 / f64::from(period_us);
         // The first and last request of each connection may be on either side of the window's ends.
         if (sent - offered).abs() > f64::from(load.connections) {
             wrong.push(format!("{sent} requests were sent instead of {offered}"));

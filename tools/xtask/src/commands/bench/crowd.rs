@@ -167,7 +167,7 @@ impl Holder {
         let load = Load {
             connections,
             matrix: 1,
-            pace: Pace::Open { period_ms: PERIOD_SECONDS * 1000 },
+            pace: Pace::every_ms(PERIOD_SECONDS * 1000),
             seconds: PERIOD_SECONDS,
             warm_up_seconds: 0,
             drain_seconds: DRAIN_SECONDS,

@@ -28,6 +28,8 @@ mod unused;
 pub mod wakeups;
 mod words;
 
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 
 use super::Prepared;
@@ -184,29 +186,18 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     let file = workspace.results_folder().join(format!("{name}.json"));
     service::write_document(&document, &file)?;
     println!("data: {}", file.display());
-    if let Some(report) = report {
-        publish(workspace, &options, name, &document, &report)?;
-    }
     if let Some(file) = &options.json {
         service::write_document(&document, file)?;
+    }
+    if let Some(report) = report {
+        let data = options.json.as_ref().unwrap_or(&file);
+        publish(&data.with_extension("md"), &document, &report)?;
     }
     Ok(0)
 }
 
-/// Stores the data and the report of a full run in the repository's folder of results.
-fn publish(
-    workspace: &Workspace,
-    options: &Bench,
-    name: &str,
-    document: &Map<String, Value>,
-    report: &str,
-) -> Outcome<()> {
-    let folder = if options.quick || options.icount {
-        workspace.results_folder()
-    } else {
-        workspace.root.join("docs/results")
-    };
-    service::write_document(document, &folder.join(format!("{name}.json")))?;
+/// Writes a report beside its data.
+fn publish(file: &Path, document: &Map<String, Value>, report: &str) -> Outcome<()> {
     let of = |key: &str| document["config"][key].as_str().unwrap_or_default().to_owned();
     let made = format!(
         "\nMade by `./cops {}` at commit {}, QEMU {}.\n",
@@ -214,8 +205,7 @@ fn publish(
         of("commit"),
         of("qemu")
     );
-    let file = folder.join(format!("{name}.md"));
-    std::fs::write(&file, format!("{report}{made}"))
+    std::fs::write(file, format!("{report}{made}"))
         .because(|| format!("cannot write {}", file.display()))?;
     println!("report: {}", file.display());
     Ok(())

@@ -112,7 +112,7 @@ fn points(options: &Bench) -> Vec<Point> {
         };
         for &matrix in chosen(&options.matrix, matrices) {
             let paces = [
-                (Loop::Open, counts, Pace::Open { period_ms: PERIOD_MS }),
+                (Loop::Open, counts, Pace::every_ms(PERIOD_MS)),
                 (Loop::Closed, saturating, Pace::Closed),
             ];
             for (_, counts, pace) in paces.into_iter().filter(|(kind, ..)| is_asked(*kind)) {

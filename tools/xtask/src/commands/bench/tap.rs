@@ -13,6 +13,13 @@ use crate::qemu::namespace::{GUEST, HOST, Namespace, PREFIX, TAP, command_in};
 use crate::qemu::server::Server;
 use crate::service::{self, Client, Load};
 
+/// Frames in the tap device's queue, unless something else is set.
+pub const QUEUE: u32 = 500;
+/// The same for an overload: more than all connections send before their windows are full. With
+/// the usual queue the host drops thousands each second, and its retransmissions, which wait for
+/// timers, are what is measured.
+pub const QUEUE_OF_AN_OVERLOAD: u32 = 1 << 18;
+
 /// The boot of COPS with the matrix server.
 pub fn boot(prepared: &Prepared, machine: &Machine, model: Model) -> Outcome<Boot> {
     let arguments = service::server_arguments(model, machine.smp);

@@ -34,9 +34,22 @@ pub fn chosen<'a>(asked: &'a [u32], all: &'a [u32]) -> &'a [u32] {
     if asked.is_empty() { all } else { asked }
 }
 
+/// The period, in microseconds, in which that many connections make `rate` requests a second.
+pub fn period_us(connections: u32, rate: f64) -> u32 {
+    (f64::from(connections) * 1e6 / rate.max(1.0)).round().max(1.0) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn periods_make_the_rate_that_is_asked_for() {
+        assert_eq!(period_us(256, 51_200.0), 5_000);
+        assert_eq!(period_us(64, 9_000.0), 7_111);
+        assert_eq!(period_us(1, 1e9), 1, "not 0");
+        assert_eq!(period_us(64, 0.0), 64_000_000, "a server that answered nothing");
+    }
 
     #[test]
     fn numbers_are_found_by_their_path() {

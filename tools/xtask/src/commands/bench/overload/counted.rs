@@ -10,11 +10,11 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use super::{MATRICES, MODEL, offered, period_ms};
+use super::{MATRICES, MODEL, offered};
 use crate::cli::Bench;
 use crate::commands::Prepared;
 use crate::commands::bench::closed::Session;
-use crate::commands::bench::matrix::{Row, Save, chosen, number};
+use crate::commands::bench::matrix::{Row, Save, chosen, number, period_us};
 use crate::commands::bench::table::Table;
 use crate::error::{Failure, Outcome};
 use crate::service::{self, Client, Load, Pace, per_request};
@@ -61,10 +61,10 @@ pub fn measure(
             let capacity = number(&closed, "throughput_rps");
             rows.push(closed);
             for part in parts {
-                let period_ms = period_ms(connections, capacity * part);
-                let mut row = row(&mut session, matrix, Pace::Open { period_ms })?;
+                let period_us = period_us(connections, capacity * part);
+                let mut row = row(&mut session, matrix, Pace::Open { period_us })?;
                 row.insert("load".into(), part.to_string().into());
-                row.insert("offered_rps".into(), offered(connections, period_ms).into());
+                row.insert("offered_rps".into(), offered(connections, period_us).into());
                 let part = of_closed / number(&row, "instructions_per_request");
                 row.insert("of_closed".into(), part.into());
                 println!("{}", line(&row));

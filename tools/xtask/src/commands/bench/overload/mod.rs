@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::matrix::{Row, Save, chosen, number, rounds};
+use super::matrix::{Row, Save, chosen, number, period_us, rounds};
 use super::table::Table;
 use super::tap::{self, Urgency};
 use crate::cli::{Bench, Model};
@@ -36,10 +36,6 @@ const QUICK_PARTS: [f64; 2] = [0.75, 2.0];
 const ROUNDS: u32 = 3;
 /// Connections opened per second: the tap device loses none.
 const RAMP_PER_SECOND: u32 = 1000;
-/// Frames in the tap device's queue: more than all connections send before their windows are full.
-/// With the usual 500 the host drops thousands each second, and its retransmissions, which wait for
-/// timers, are what is measured.
-const QUEUE_FRAMES: u32 = 1 << 18;
 /// What has no answer then is missing. In an overload that is most of what was sent.
 const DRAIN_SECONDS: u32 = 1;
 const MODEL: Model = Model::Kcuc;
@@ -56,7 +52,7 @@ pub fn measure(
     }
     // Early, because it is what a host most often does not allow.
     let namespace = Namespace::make()?;
-    namespace.set_queue_frames(QUEUE_FRAMES)?;
+    namespace.set_queue_frames(tap::QUEUE_OF_AN_OVERLOAD)?;
     let client = Client::build(workspace, Progress::Lines)?;
     let setting = Setting { options, namespace, client, scratch: workspace.scratch()? };
     let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS });
@@ -109,20 +105,13 @@ impl Setting<'_> {
         println!("{}", line(&closed));
         rows.push(closed);
         let parts = if self.options.quick { &QUICK_PARTS[..] } else { &PARTS };
-        let mut previous_ms = 0;
         for &part in parts {
-            let period_ms = period_ms(connections, capacity * part);
-            // Periods are whole milliseconds, so two parts can be the same load.
-            if period_ms == previous_ms {
-                continue;
-            }
-            previous_ms = period_ms;
-            let pace = Pace::Open { period_ms };
+            let period_us = period_us(connections, capacity * part);
+            let pace = Pace::Open { period_us };
             let mut row = self.load(server, (matrix, connections), pace)?;
             row.insert("loop".into(), "open".into());
             row.insert("load".into(), part.to_string().into());
-            row.insert("period_ms".into(), period_ms.into());
-            row.insert("offered_rps".into(), offered(connections, period_ms).into());
+            row.insert("offered_rps".into(), offered(connections, period_us).into());
             println!("{}", line(&row));
             rows.push(row);
         }
@@ -160,14 +149,9 @@ impl Setting<'_> {
     }
 }
 
-/// The period in which that many connections offer about so many requests a second.
-fn period_ms(connections: u32, rate: f64) -> u32 {
-    (f64::from(connections) * 1e3 / rate.max(1.0)).round().max(1.0) as u32
-}
-
 /// Requests a second of that many connections with that period.
-fn offered(connections: u32, period_ms: u32) -> f64 {
-    f64::from(connections) * 1e3 / f64::from(period_ms)
+fn offered(connections: u32, period_us: u32) -> f64 {
+    f64::from(connections) * 1e6 / f64::from(period_us)
 }
 
 fn line(row: &Row) -> String {
@@ -259,12 +243,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn periods_offer_about_what_is_asked() {
-        assert_eq!(period_ms(256, 51_200.0), 5);
-        assert_eq!(period_ms(256, 49_000.0), 5);
-        assert_eq!(period_ms(1024, 1e9), 1, "a period is at least a millisecond");
-        assert_eq!(period_ms(10, 0.0), 10_000, "a server that answered nothing");
-        assert!((offered(256, 5) - 51_200.0).abs() < 1e-9);
+    fn what_is_offered_is_the_connections_by_the_period() {
+        assert!((offered(256, 5_000) - 51_200.0).abs() < 1e-9);
     }
 
     fn row(matrix: u32, load: Option<&str>, offered: f64, throughput: f64) -> Row {

@@ -16,6 +16,15 @@ pub struct Load {
     pub connections: u32,
 }
 
+/// So many connections of an open loop offer more than any server here answers.
+const OVERLOADING: u32 = 1024;
+
+impl Load {
+    pub fn is_overload(self) -> bool {
+        self.kind == Loop::Open && self.connections >= OVERLOADING
+    }
+}
+
 /// A server at a load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {

@@ -6,9 +6,10 @@
 //! warm-up and measured time. The client counts each of them, sent or not, and what has no answer
 //! at the end of the drain is missing. The throughput is of answers within the measured time.
 //!
-//! In each round each server gets a machine that has just been booted, and all loads. The rounds
-//! take turns, so that a busy minute of the host hits all of them alike. After each load, the data
-//! file has what has been measured; `--resume` measures the rest.
+//! In each round each server gets a machine that has just been booted, and all loads, an overload
+//! on a machine of its own. The rounds take turns, so that a busy minute of the host hits all of
+//! them alike. After each load, the data file has what has been measured; `--resume` measures the
+//! rest.
 
 mod cells;
 mod linux;
@@ -99,22 +100,35 @@ pub fn measure(
             }
             let [system, model] = contender.names();
             eprintln!("round {round} of {}: {system} {model}, {} loads", plan.rounds, loads.len());
-            let mut server = setting.start(contender)?;
+            let mut server = None;
             for load in loads {
-                let result = setting.load(&mut server, load)?;
+                if load.is_overload() {
+                    // It may have been behind with the load before.
+                    stop(contender, server.take());
+                }
+                let running = match &mut server {
+                    Some(running) => running,
+                    None => server.insert(setting.start(contender)?),
+                };
+                let result = setting.load(running, load)?;
                 let key = contender.key(load);
                 println!("{}", line(&key, &cells.add(&key, &result)));
                 save(&cells.rows(), &configuration)?;
             }
-            match contender {
-                Contender::Cops(_) => drop(server.shut_down()),
-                // It knows no request to power off.
-                Contender::Linux(_) => drop(server),
-            }
+            stop(contender, server);
         }
     }
     println!("\nanswers a second, medians of {} runs\n{}", plan.rounds, cells.table().plain());
     Ok(Measured { rows: cells.rows(), configuration })
+}
+
+/// Ends a server, if one runs.
+fn stop(contender: Contender, server: Option<Server>) {
+    match (contender, server) {
+        (Contender::Cops(_), Some(server)) => drop(server.shut_down()),
+        // Linux knows no request to power off.
+        (_, server) => drop(server),
+    }
 }
 
 /// Those of the data file, with `--resume`.
@@ -206,7 +220,17 @@ impl Setting<'_> {
     }
 
     /// The result of the load generator: a row.
+    ///
+    /// In an overload the load generator has the lowest priority of the host, and the tap device a
+    /// long queue, as in `bench overload`: otherwise what would be measured is the host, which has
+    /// two processors for machine and client, and drops frames.
     fn load(&self, server: &mut Server, load: Load) -> Outcome<Row> {
+        let (urgency, queue) = if load.is_overload() {
+            (Urgency::Lowest, tap::QUEUE_OF_AN_OVERLOAD)
+        } else {
+            (Urgency::Usual, tap::QUEUE)
+        };
+        self.namespace.set_queue_frames(queue)?;
         let load = service::Load {
             connections: load.connections,
             matrix: load.matrix,
@@ -216,7 +240,6 @@ impl Setting<'_> {
             drain_seconds: service::DRAIN_SECONDS,
         };
         let json = self.scratch.file("load.json");
-        let urgency = Urgency::Usual;
         let client =
             tap::client(&self.namespace, &self.client, &load, RAMP_PER_SECOND, urgency, &json);
         tap::run(server, client, &json)
@@ -226,7 +249,7 @@ impl Setting<'_> {
 /// When the client sends. A plan has no load with pauses.
 fn pace(kind: Loop) -> Pace {
     match kind {
-        Loop::Open => Pace::Open { period_ms: PERIOD_MS },
+        Loop::Open => Pace::every_ms(PERIOD_MS),
         Loop::Closed | Loop::Pause => Pace::Closed,
     }
 }
@@ -280,6 +303,16 @@ mod tests {
     }
 
     #[test]
+    fn the_last_load_of_an_open_loop_is_an_overload() {
+        let overloads = |words| {
+            let loads = plan(words).loads.into_iter();
+            loads.map(Load::is_overload).collect::<Vec<_>>()
+        };
+        assert_eq!(overloads("--loop open"), [false, false, false, false, true]);
+        assert_eq!(overloads("--loop closed"), [false; 5]);
+    }
+
+    #[test]
     fn models_and_servers_can_be_chosen() {
         let chosen = plan("--model kcuc,ktut --peer io-uring --repeat 2");
         let names = chosen.contenders.iter().map(|contender| contender.names()[1]);
@@ -315,7 +348,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_loop_has_its_pace() {
-        assert_eq!(pace(Loop::Open), Pace::Open { period_ms: 100 });
+        assert_eq!(pace(Loop::Open), Pace::every_ms(100));
         assert_eq!(pace(Loop::Closed), Pace::Closed);
     }
 
