@@ -3,16 +3,47 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::thread;
 
 use cops_executor::*;
 
+/// One test at a time has executors: the numbers are the program's.
+fn numbers() -> MutexGuard<'static, ()> {
+    static NUMBERS: Mutex<()> = Mutex::new(());
+    NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What belongs to an executor on a host is found by its number, and a program may make an executor
+/// with any number. Another thread that ran the coroutines of a `LocalRuntime` in this way would
+/// share what is not `Sync` with the runtime's thread.
+#[test]
+fn an_executor_with_the_number_of_another_one_does_not_run_it() {
+    let _numbers = numbers();
+    let runtime = LocalRuntime::new().unwrap();
+    let polled_by: Arc<Mutex<Vec<_>>> = Arc::default();
+    let polled = polled_by.clone();
+    let local = runtime.spawn_local(async move {
+        polled.lock().unwrap().push(thread::current().id());
+    });
+    let impostor: &Executor = Box::leak(Box::new(Executor::with_number(local.id().executor())));
+    let runs = move || {
+        let blocks_on = catch_unwind(AssertUnwindSafe(|| impostor.block_on(yield_now())));
+        (blocks_on.is_ok(), impostor.run_until_done())
+    };
+    assert_eq!(thread::spawn(runs).join().unwrap(), (false, RunOutcome::Refused));
+    assert_eq!(runtime.block_on(local), Ok(()));
+    assert_eq!(*polled_by.lock().unwrap(), [thread::current().id()]);
+}
+
 #[test]
 fn the_257th_is_refused_and_one_that_ends_makes_room() {
+    let _numbers = numbers();
     static EXECUTOR: Executor = Executor::with_number(0);
     EXECUTOR.start_on_host(1).unwrap();
     let build = || Runtime::builder().workers(1).stack_bytes(64 << 10).build();

@@ -63,8 +63,10 @@ pub(super) struct Record {
 
 impl Record {
     /// The record of this executor, if it was started on a host.
+    ///
+    /// Its number does not suffice: an executor that is not started may have that of another one.
     pub fn of_executor(executor: &Executor) -> Option<&'static Record> {
-        Record::of(executor.number()?)
+        Record::of(executor.number()?).filter(|record| ptr::eq(record.executor, executor))
     }
 
     /// The record of executor number `number`, if it was started on a host.
