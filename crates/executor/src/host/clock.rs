@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::context::Context;
 use super::record::Record;
 use crate::time::{Clock, Timers};
 
@@ -39,9 +40,9 @@ pub struct HostClock(());
 /// threads in [`run_until_done`](crate::Executor::run_until_done) or
 /// [`block_on`](crate::Executor::block_on). They need neither a reactor nor a thread of their own.
 ///
-/// A sleeper wakes when its time has come and a worker is between two polls, or idle. They are
-/// fired by the workers of the executor on which the sleeping future was last polled, so it should
-/// be polled on one.
+/// A sleeper wakes when its time has come and a worker is between two polls, or idle. Its timer is
+/// fired by the workers of the executor on which the sleeping future was first polled; if that was
+/// in `block_on` of a [`Runtime`](super::Runtime) or outside of all executors, by those of any.
 ///
 /// ```
 /// use cops_executor::{Priority, Runtime, timers};
@@ -78,7 +79,8 @@ impl Clock for HostClock {
         NEXT_NS.fetch_min(deadline_ticks, Ordering::SeqCst);
         // Before the looks at watchers, as a watcher's saying so comes before its look at this.
         IN_USE.store(true, Ordering::SeqCst);
-        match Record::of_this_thread() {
+        // A worker in a `block_on` of another runtime does not look before that returns.
+        match Record::of_this_thread().filter(|_| Context::current().is_none()) {
             // A worker of the same executor that is awake, as this one is, looks before it sleeps.
             Some(record) => record.wake_watcher(),
             // It is not known to which coroutine it may belong.
