@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as PlainMutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use cops_executor::sync::*;
 use cops_executor::*;
@@ -40,6 +40,16 @@ impl Log {
 /// Polls a future by hand, outside of any coroutine.
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A waker that counts.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// What is leaked: kept, so that Miri takes it for what statics have.
@@ -393,6 +403,41 @@ fn a_receiver_that_gives_up_leaves_its_value_to_another() {
     cancel(ids[0]);
     executor.run_until_stalled(0);
     assert_eq!(log.take(), [71]);
+}
+
+/// A receiver that was granted a value may be dropped before it takes it, so until then a closed
+/// channel is not empty.
+#[test]
+fn a_closed_channel_ends_for_a_receiver_when_its_last_value_is_taken() {
+    let waits = |receive: &mut Pin<Box<dyn Future<Output = Option<u32>>>>, woken: &Arc<Woken>| {
+        receive.as_mut().poll(&mut Context::from_waker(&Waker::from(woken.clone())))
+    };
+    for is_taken in [true, false] {
+        let (sender, receiver) = channel(1);
+        let (other, last) = (receiver.clone(), receiver.clone());
+        let mut first = Box::pin(receiver.receive());
+        assert!(poll_once(first.as_mut()).is_pending());
+        sender.try_send(7).unwrap();
+        drop(sender);
+        assert_eq!((other.len(), other.try_receive()), (1, Err(TryReceiveError::Empty)));
+        let woken = Arc::new(Woken::default());
+        let mut second: Pin<Box<dyn Future<Output = _>>> =
+            Box::pin(async move { last.receive().await });
+        assert_eq!(waits(&mut second, &woken), Poll::Pending);
+        if is_taken {
+            assert_eq!(poll_once(first.as_mut()), Poll::Ready(Some(7)));
+        } else {
+            drop(first);
+        }
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        // Not before it has the value, if it gets it.
+        assert_eq!(
+            other.try_receive(),
+            Err(if is_taken { TryReceiveError::Closed } else { TryReceiveError::Empty })
+        );
+        assert_eq!(waits(&mut second, &woken), Poll::Ready((!is_taken).then_some(7)));
+        assert_eq!(other.try_receive(), Err(TryReceiveError::Closed));
+    }
 }
 
 #[test]

@@ -48,7 +48,8 @@ pub enum TrySendError<T> {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TryReceiveError {
-    /// There is none now, or another one at least as urgent waits for it.
+    /// There is none now, or another receiver, at least as urgent, waits for it or has been woken
+    /// for it.
     Empty,
     /// There will never be one.
     Closed,

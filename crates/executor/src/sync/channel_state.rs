@@ -58,6 +58,12 @@ impl<T> State<T> {
         self.buffer.len().saturating_sub(self.values_claimed)
     }
 
+    /// There will never be another value. Not while one is claimed: a receiver that is dropped
+    /// returns it.
+    fn has_ended(&self) -> bool {
+        self.closed && self.buffer.is_empty()
+    }
+
     /// A sender uses its grant.
     pub fn push(&mut self, grant: Grant, value: &mut Option<T>) -> Result<(), ()> {
         if let Grant::Claim = grant {
@@ -99,7 +105,7 @@ impl<T> Resource for State<T> {
                 self.values_claimed += 1;
                 Some(Grant::Claim)
             }
-            Side::Receive if self.closed && self.free_values() == 0 => Some(Grant::Closed),
+            Side::Receive if self.has_ended() => Some(Grant::Closed),
             _ => None,
         }
     }
@@ -116,7 +122,7 @@ impl<T> Resource for State<T> {
             if self.free_values() != 0 {
                 self.values_claimed += 1;
                 self.receive_line.grant_first(Grant::Claim, wakes);
-            } else if self.closed {
+            } else if self.has_ended() {
                 self.receive_line.grant_first(Grant::Closed, wakes);
             } else {
                 break;
