@@ -38,7 +38,7 @@ impl Log {
 }
 
 /// Polls a future by hand, outside of any coroutine.
-fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -524,6 +524,43 @@ fn signals_and_waits_meet_in_whatever_order() {
     executor.run_until_stalled(0);
     assert_eq!(log.take(), (10..60).collect::<Vec<_>>());
     assert_eq!(meet.remembered(3), 0);
+}
+
+/// More are released than are woken at once, and a waker may make new waiters.
+#[test]
+fn a_signal_for_all_releases_none_that_comes_while_others_are_woken() {
+    type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
+    struct WaitsAgain {
+        meet: &'static Rendezvous<4>,
+        waits: PlainMutex<Vec<Wait>>,
+    }
+    impl Wake for WaitsAgain {
+        fn wake(self: Arc<Self>) {
+            let mut wait: Wait = Box::pin(self.meet.wait_on(3));
+            let waker = Waker::from(self.clone());
+            let mut waits = self.waits.lock().unwrap();
+            // Ends in some way without the limit.
+            if waits.len() < 100 {
+                assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                waits.push(wait);
+            }
+        }
+    }
+    let meet = leak(Rendezvous::<4>::new());
+    let again = Arc::new(WaitsAgain { meet, waits: PlainMutex::default() });
+    let waker = Waker::from(again.clone());
+    let mut waits: Vec<Wait> = (0..16).map(|_| -> Wait { Box::pin(meet.wait_on(3)) }).collect();
+    for (number, wait) in waits.iter_mut().enumerate() {
+        let waker = if number == 0 { &waker } else { Waker::noop() };
+        assert!(wait.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    assert_eq!(meet.signal_all(3), 16);
+    assert!(waits.iter_mut().all(|wait| poll_once(wait.as_mut()).is_ready()));
+    let mut later = std::mem::take(&mut *again.waits.lock().unwrap());
+    assert_eq!(later.len(), 1);
+    assert!(poll_once(later[0].as_mut()).is_pending());
+    assert_eq!(meet.signal_all(3), 1);
+    assert!(poll_once(later[0].as_mut()).is_ready());
 }
 
 #[test]

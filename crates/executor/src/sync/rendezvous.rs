@@ -56,7 +56,17 @@ enum Met {
     WithAll,
 }
 
+/// What a waiter asks for.
+#[derive(Clone, Copy)]
+struct Wait {
+    key: u64,
+    /// Counts waiters of all keys, in the order in which they came.
+    number: u64,
+}
+
 struct Keys<const KEYS: usize> {
+    /// The number of the next waiter.
+    next: u64,
     /// Waiters by a hash of their key.
     lines: [Line<Keys<KEYS>>; KEYS],
     remembered: [Remembered; KEYS],
@@ -80,7 +90,8 @@ impl<const KEYS: usize> Keys<KEYS> {
 
     fn signal(&mut self, key: u64, wakes: &mut Wakes) -> Result<(), Full> {
         let room = self.used + self.on_their_way < KEYS;
-        if room && self.line(key).grant_where(|waits_for| waits_for == key, Met::OnItsWay, wakes) {
+        let line = &mut self.lines[Self::bucket(key)];
+        if room && line.grant_where(|wait| wait.key == key, Met::OnItsWay, wakes) {
             self.on_their_way += 1;
             return Ok(());
         }
@@ -97,14 +108,18 @@ impl<const KEYS: usize> Keys<KEYS> {
 }
 
 impl<const KEYS: usize> Resource for Keys<KEYS> {
-    type Demand = u64;
+    type Demand = Wait;
     type Grant = Met;
 
     fn accept(&mut self, _: u64) {}
 
-    fn try_now(&mut self, key: &mut u64, _: Option<CoroutineId>) -> Option<Met> {
+    fn try_now(&mut self, wait: &mut Wait, _: Option<CoroutineId>) -> Option<Met> {
         // A waiter for this key would have got it: none is passed.
-        let entry = self.entry(*key)?;
+        let Some(entry) = self.entry(wait.key) else {
+            wait.number = self.next;
+            self.next += 1;
+            return None;
+        };
         entry.signals -= 1;
         if entry.signals == 0 {
             self.used -= 1;
@@ -112,18 +127,18 @@ impl<const KEYS: usize> Resource for Keys<KEYS> {
         Some(Met::AtOnce)
     }
 
-    fn line(&mut self, key: u64) -> &mut Line<Self> {
-        &mut self.lines[Self::bucket(key)]
+    fn line(&mut self, wait: Wait) -> &mut Line<Self> {
+        &mut self.lines[Self::bucket(wait.key)]
     }
 
     /// Nothing: signals are handed over as they come.
     fn distribute(&mut self, _: &mut Wakes) {}
 
-    fn release_grant(&mut self, key: u64, met: Met, wakes: &mut Wakes) {
+    fn release_grant(&mut self, wait: Wait, met: Met, wakes: &mut Wakes) {
         if let Met::OnItsWay = met {
             self.on_their_way -= 1;
             // There is room now; of 2^32 signals of a key one may be lost.
-            let _ = self.signal(key, wakes);
+            let _ = self.signal(wait.key, wakes);
         }
     }
 }
@@ -154,6 +169,7 @@ impl<const KEYS: usize> Rendezvous<KEYS> {
         const { assert!(KEYS != 0, "a rendezvous has room for at least one key") };
         Rendezvous {
             monitor: Monitor::new(Keys {
+                next: 0,
                 lines: [const { Line::new() }; KEYS],
                 remembered: [Remembered { key: 0, signals: 0 }; KEYS],
                 used: 0,
@@ -181,7 +197,7 @@ impl<const KEYS: usize> Rendezvous<KEYS> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn wait_on(&self, key: u64) {
-        let mut ticket = pin!(Ticket::new(&self.monitor, key));
+        let mut ticket = pin!(Ticket::new(&self.monitor, Wait { key, number: 0 }));
         let finish = |keys: &mut Keys<KEYS>, met| {
             if let Met::OnItsWay = met {
                 keys.on_their_way -= 1;
@@ -211,20 +227,21 @@ impl<const KEYS: usize> Rendezvous<KEYS> {
     /// Releases all current waiters for `key`, and is not remembered. Returns their number. Not in
     /// interrupt handlers.
     ///
+    /// Current are those that wait when it begins. What their wakers make wait is not released.
+    ///
     /// ```
     /// # use cops_executor::sync::Rendezvous;
     /// assert_eq!(Rendezvous::<4>::new().signal_all(1), 0);
     /// ```
     pub fn signal_all(&self, key: u64) -> usize {
-        let mut released = 0;
+        let (mut released, mut end) = (0, None);
         loop {
             let more = self.monitor.with(|keys, wakes| {
+                let end = *end.get_or_insert(keys.next);
+                let is_current = |wait: Wait| wait.key == key && wait.number < end;
+                let line = &mut keys.lines[Keys::<KEYS>::bucket(key)];
                 while !wakes.is_full() {
-                    if !keys.line(key).grant_where(
-                        |waits_for| waits_for == key,
-                        Met::WithAll,
-                        wakes,
-                    ) {
+                    if !line.grant_where(is_current, Met::WithAll, wakes) {
                         return false;
                     }
                     released += 1;
