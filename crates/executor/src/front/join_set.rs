@@ -26,7 +26,7 @@ use crate::core::CoroutineId;
 /// with the set.
 ///
 /// Dropping the set cancels every member, see [`cancel`](super::cancel), and does not wait until
-/// the members have been dropped; [`shutdown`](JoinSet::shutdown) does.
+/// the members have ended; [`shutdown`](JoinSet::shutdown) does.
 ///
 /// ```
 /// use cops_executor::{JoinSet, block_on, sleep};
@@ -121,6 +121,10 @@ impl<T> JoinSet<T> {
     /// Makes a coroutine a member, whatever has spawned it, and of whichever executor it is. What
     /// is returned can cancel it.
     ///
+    /// # Panics
+    ///
+    /// If the handle has returned the output already. The set stays as it was.
+    ///
     /// ```
     /// use cops_executor::{JoinSet, Priority, Runtime};
     /// let (left, right) = (Runtime::new(1)?, Runtime::new(1)?);
@@ -134,11 +138,9 @@ impl<T> JoinSet<T> {
     /// ```
     pub fn insert(&mut self, mut handle: JoinHandle<T>) -> AbortHandle {
         let abort = handle.abort_handle();
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.members.push(None);
-            self.members.len() - 1
-        });
-        self.make_room();
+        // Taken after the poll, which may panic.
+        let place = self.free.last().copied().unwrap_or(self.members.len());
+        self.make_room(place + 1);
         let notice = Arc::new(Notice { place, queue: self.queue.clone() });
         let waker = Waker::from(notice);
         let member = match Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)) {
@@ -148,6 +150,9 @@ impl<T> JoinSet<T> {
                 Member::Finished(abort.id(), output)
             }
         };
+        if self.free.pop().is_none() {
+            self.members.push(None);
+        }
         self.members[place] = Some(member);
         abort
     }
@@ -259,8 +264,10 @@ impl<T> JoinSet<T> {
         }
     }
 
-    /// Cancels all members, and waits until all futures have been dropped. Outputs, and panics, are
-    /// dropped too.
+    /// Cancels all members, and waits until each has ended. Outputs, and panics, are dropped too.
+    ///
+    /// The future of a member that was cancelled has been dropped then. That of one that finished
+    /// is dropped by the worker that has polled it, perhaps shortly after.
     ///
     /// Cancel-safe: dropped before it was ready, the members that are left have been cancelled.
     ///
@@ -345,9 +352,9 @@ impl<T> JoinSet<T> {
         Some(taken)
     }
 
-    /// Makes sure that the queue has room for all places, each of which it has once at most.
-    fn make_room(&mut self) {
-        if self.members.len() <= self.room {
+    /// Makes sure that the queue has room for so many places, each of which it has once at most.
+    fn make_room(&mut self, places: usize) {
+        if places <= self.room {
             return;
         }
         self.room = (2 * self.room).max(4);

@@ -44,3 +44,21 @@ fn notices_of_detached_members_take_no_room() {
     members.into_iter().for_each(|coroutine| coroutine.end(false));
     assert_eq!(queued(&set), (4, room));
 }
+
+#[test]
+fn a_handle_without_an_output_takes_no_place() {
+    let mut set = JoinSet::new();
+    for _ in 0..2 {
+        let (mut handle, coroutine) = sides(async { 1 });
+        coroutine.end(false);
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut handle).poll(context).is_ready());
+        let inserting = std::panic::AssertUnwindSafe(|| set.insert(handle));
+        assert!(std::panic::catch_unwind(inserting).is_err());
+        assert_eq!((set.len(), set.try_join_next()), (0, None));
+        // The next one gets the place.
+        let [coroutine] = insert(&mut set, 1).try_into().ok().unwrap();
+        coroutine.end(false);
+        assert_eq!((set.len(), set.try_join_next()), (1, Some(Ok(0))));
+    }
+}
