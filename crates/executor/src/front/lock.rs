@@ -86,7 +86,8 @@ impl SpinLock {
         false
     }
 
-    /// Gives the lock back though there may be a note: the caller locks again and looks.
+    /// Gives the lock back though there may be a note: the caller locks again and looks, or leaves
+    /// another note for the one that holds the lock by then.
     pub fn release(&self) {
         // Not a store, which loom may take to come before a note that has not seen it.
         self.0.swap(0, Ordering::Release);

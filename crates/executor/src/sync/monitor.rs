@@ -239,7 +239,8 @@ impl<R: Resource> Monitor<R> {
         }
     }
 
-    /// Accepts, grants, unlocks, wakes; until there is nothing more.
+    /// Accepts, grants, unlocks, wakes; until there is nothing more, or another caller holds the
+    /// lock after some wakes: then that one does the rest.
     fn grant_and_unlock(&self, wakes: &mut Wakes) {
         loop {
             // SAFETY: the caller holds the lock, and has no reference to the resource.
@@ -249,7 +250,10 @@ impl<R: Resource> Monitor<R> {
             if wakes.is_full() {
                 self.lock.release();
                 wakes.wake_all();
-                self.lock.lock();
+                // A post does not wait. What is left to grant is found by the holder.
+                if !self.lock.lock_or_note() {
+                    return;
+                }
             } else if self.lock.unlock() {
                 break;
             }
@@ -372,3 +376,7 @@ impl<R: Resource> Drop for Ticket<'_, R> {
         drop(waker);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "monitor_tests.rs"]
+mod tests;
