@@ -44,6 +44,12 @@ pub struct HostClock(());
 /// fired by the workers of the executor on which the sleeping future was first polled; if that was
 /// in `block_on` of a [`Runtime`](super::Runtime) or outside of all executors, by those of any.
 ///
+/// One of the idle workers of an executor sleeps until the next deadline. If that one is woken and
+/// begins a long poll, a timer may be late by the length of that poll, although other workers are
+/// idle. This holds for the first long poll only: for a second after a poll of more than 100
+/// microseconds, a worker wakes another one for this before it polls. So a poll must not block its
+/// thread until a timer has fired.
+///
 /// ```
 /// use cops_executor::{Priority, Runtime, timers};
 /// use std::time::{Duration, Instant};

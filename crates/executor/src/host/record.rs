@@ -187,7 +187,9 @@ impl Record {
     /// thread of another executor is in it.
     ///
     /// For the reactor nothing but speed depends on this: while no worker watches, busy workers
-    /// look, and the reactor's own thread takes over if they do not. For deadlines see `clock`.
+    /// look, and the reactor's own thread takes over if they do not. For deadlines see `clock`. A
+    /// worker that watched and polls now has not passed the watch on, unless polls were long lately
+    /// (`pass_watch_on_if_long`): a timer may be late by the first long poll.
     pub fn watch(&self, worker: u32) -> bool {
         self.idle.fetch_or(1 << (worker % MAX_WORKERS), Ordering::SeqCst);
         self.watcher.compare_exchange(NO_WORKER, worker, Ordering::SeqCst, Ordering::SeqCst).is_ok()
