@@ -1,8 +1,8 @@
 //! Which sleeping workers notice a deadline when there are several executors. A program of its own
 //! in which one test runs at a time: a worker that looks at the clock fires the timers of all.
 
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,17 @@ use cops_executor::*;
 const LATE: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_millis(10);
 
+/// Held by the test that runs.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The worker does not look at the clock until it returns, so the workers of the runtime have to.
 #[test]
 fn a_deadline_of_block_on_on_a_worker_of_another_executor_is_noticed() {
+    let _alone = alone();
     let (done, is_done) = channel();
     // A thread of its own: one that waits for ever cannot be stopped.
     thread::spawn(move || {
@@ -37,4 +45,58 @@ fn a_deadline_of_block_on_on_a_worker_of_another_executor_is_noticed() {
         let elapsed = is_done.recv_timeout(LATE).unwrap_or_else(|_| panic!("{outer}: for ever"));
         assert!(elapsed >= NAP, "{outer}: {elapsed:?}");
     }
+}
+
+/// The watcher of a runtime knows of no deadline, and one comes that is later than another one,
+/// which goes with its runtime.
+#[test]
+fn a_deadline_is_noticed_though_there_was_an_earlier_one_elsewhere() {
+    let _alone = alone();
+    let (done, is_done) = channel();
+    thread::spawn(move || {
+        for workers in [1, 2] {
+            let (stays, ends) = (Runtime::new(workers).unwrap(), Runtime::new(1).unwrap());
+            thread::sleep(NAP);
+            let late = timers().sleep(10 * NAP);
+            ends.spawn_at(timers().sleep(5 * NAP), Priority::DEFAULT);
+            thread::sleep(NAP);
+            // Polled by a thread that is no worker.
+            let handle = stays.handle();
+            let sleeping = thread::spawn(move || handle.block_on(late));
+            thread::sleep(NAP);
+            drop(ends);
+            sleeping.join().unwrap();
+            done.send(()).unwrap();
+        }
+    });
+    for workers in [1, 2] {
+        is_done.recv_timeout(LATE).unwrap_or_else(|_| panic!("{workers} workers: for ever"));
+    }
+}
+
+/// As before, of a worker that sleeps while another one watches.
+#[test]
+fn a_deadline_of_a_worker_beside_the_watcher_is_noticed() {
+    let _alone = alone();
+    let (done, is_done) = channel();
+    thread::spawn(move || {
+        let (stays, ends) = (Runtime::new(2).unwrap(), Runtime::new(1).unwrap());
+        thread::sleep(NAP);
+        let sleeps = timers().sleep(20 * NAP);
+        let late = async move {
+            thread::sleep(4 * NAP);
+            sleeps.await;
+        };
+        let late = stays.spawn_at(late, Priority::DEFAULT);
+        thread::sleep(NAP);
+        // The other worker watches after this.
+        stays.block_on(stays.spawn_at(async {}, Priority::DEFAULT)).unwrap();
+        thread::sleep(NAP);
+        ends.spawn_at(timers().sleep(10 * NAP), Priority::DEFAULT);
+        thread::sleep(4 * NAP);
+        drop(ends);
+        stays.block_on(late).unwrap();
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(LATE).expect("a timer does not fire");
 }

@@ -3,10 +3,14 @@
 //! Awake workers fire what is due after each batch of polls. Of those that sleep, the one that
 //! watches (`Record::watch`) sleeps no longer than until the next deadline.
 //!
-//! No deadline is slept over. A watcher says that it watches, then reads the next deadline under
-//! the lock of the timers. A thread that adds an earlier one does so under that lock, then wakes
-//! the watcher it sees. If the watcher has not read the new deadline, its reading came first, and
-//! so did its saying that it watches.
+//! No deadline is slept over. A watcher says that it watches, and until when: for ever. Then it
+//! reads the next deadline under the lock of the timers, and says that it watches until that. A
+//! thread that adds a deadline does so under that lock, then wakes the watcher it sees, if that one
+//! watches until a later time. If the watcher has not read the new deadline, its reading came
+//! first, and so did its saying that it watches, for ever.
+//!
+//! The watcher of each executor is compared, not the earliest deadline of all: it may be one of
+//! another executor, of which this watcher does not know, and go with that executor.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,16 +86,25 @@ impl Clock for HostClock {
     }
 
     fn deadline_set(&self, deadline_ticks: u64) {
-        NEXT_NS.fetch_min(deadline_ticks, Ordering::SeqCst);
+        // Looked at first, since most deadlines are later than others, and change neither.
+        if deadline_ticks < NEXT_NS.load(Ordering::SeqCst) {
+            NEXT_NS.fetch_min(deadline_ticks, Ordering::SeqCst);
+        }
         // Before the looks at watchers, as a watcher's saying so comes before its look at this.
-        IN_USE.store(true, Ordering::SeqCst);
+        if !IN_USE.load(Ordering::SeqCst) {
+            IN_USE.store(true, Ordering::SeqCst);
+        }
         // A worker in a `block_on` of another runtime does not look before that returns.
         match Record::of_this_thread().filter(|_| Context::current().is_none()) {
             // A worker of the same executor that is awake, as this one is, looks before it sleeps.
-            Some(record) => record.wake_watcher(),
+            Some(record) => record.wake_watcher(deadline_ticks),
             // It is not known to which coroutine it may belong.
-            None => Record::all().for_each(Record::wake_watcher),
+            None => Record::all().for_each(|record| record.wake_watcher(deadline_ticks)),
         }
+    }
+
+    fn needs_every_deadline(&self) -> bool {
+        true
     }
 }
 
@@ -114,7 +127,7 @@ fn fire_if_due(now: Instant) {
         return;
     }
     // In this order: a deadline added before the load below is read by it, and one added later
-    // lowers the stored value.
+    // lowers the stored value, or has found a lower one.
     NEXT_NS.store(u64::MAX, Ordering::SeqCst);
     TIMERS.fire_due();
     if let Some(deadline_ns) = TIMERS.next_deadline() {
@@ -122,11 +135,13 @@ fn fire_if_due(now: Instant) {
     }
 }
 
-/// Until when a watcher may sleep, `None` if for ever. To be asked after `Record::watch`.
-pub(super) fn next_deadline() -> Option<Instant> {
+/// Until when the watcher of this executor may sleep, `None` if for ever. To be asked after
+/// `Record::watch`.
+pub(super) fn next_deadline(record: &Record) -> Option<Instant> {
     if !IN_USE.load(Ordering::SeqCst) {
         return None;
     }
-    let deadline = Duration::from_nanos(TIMERS.next_deadline()?);
-    EPOCH.get()?.checked_add(deadline)
+    let deadline_ns = TIMERS.next_deadline()?;
+    record.watch_until(deadline_ns);
+    EPOCH.get()?.checked_add(Duration::from_nanos(deadline_ns))
 }

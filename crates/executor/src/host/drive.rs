@@ -76,7 +76,7 @@ pub(super) fn drive<T>(
                         return Ok(result);
                     }
                     let watches = record.watch(worker);
-                    let mut until = if watches { clock::next_deadline() } else { None };
+                    let mut until = if watches { clock::next_deadline(record) } else { None };
                     if dozes {
                         let end = pace.now() + DOZE;
                         until = Some(until.map_or(end, |until| until.min(end)));

@@ -54,6 +54,9 @@ pub(super) struct Record {
     idle: AtomicU64,
     /// The idle worker that watches, or `NO_WORKER`: see `watch`.
     watcher: AtomicU32,
+    /// Until when the watcher sleeps, by the clock of the timers. `u64::MAX` if it sees no
+    /// deadline, or has not looked.
+    watches_until_ns: AtomicU64,
     /// When a busy worker last looked at the reactor, in nanoseconds after `epoch`.
     looked_ns: AtomicU64,
     /// When a batch of polls last took long, likewise; 0 if none did.
@@ -113,6 +116,7 @@ impl Record {
             threads: AtomicU32::new(0),
             idle: AtomicU64::new(0),
             watcher: AtomicU32::new(NO_WORKER),
+            watches_until_ns: AtomicU64::new(u64::MAX),
             looked_ns: AtomicU64::new(0),
             long_ns: AtomicU64::new(0),
             epoch: Instant::now(),
@@ -192,7 +196,19 @@ impl Record {
     /// (`pass_watch_on_if_long`): a timer may be late by the first long poll.
     pub fn watch(&self, worker: u32) -> bool {
         self.idle.fetch_or(1 << (worker % MAX_WORKERS), Ordering::SeqCst);
-        self.watcher.compare_exchange(NO_WORKER, worker, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        let watches = self
+            .watcher
+            .compare_exchange(NO_WORKER, worker, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok();
+        if watches {
+            self.watch_until(u64::MAX);
+        }
+        watches
+    }
+
+    /// The worker that watches sleeps until `deadline_ns`.
+    pub fn watch_until(&self, deadline_ns: u64) {
+        self.watches_until_ns.store(deadline_ns, Ordering::SeqCst);
     }
 
     /// Worker `worker` is awake again, and watches no more.
@@ -202,10 +218,11 @@ impl Record {
             self.watcher.compare_exchange(worker, NO_WORKER, Ordering::SeqCst, Ordering::Relaxed);
     }
 
-    /// Has the worker that watches look at the next deadline again.
-    pub fn wake_watcher(&self) {
+    /// Has the worker that watches look at the next deadline again, if it would sleep over this
+    /// one.
+    pub fn wake_watcher(&self, deadline_ns: u64) {
         let watcher = self.watcher.load(Ordering::SeqCst);
-        if watcher != NO_WORKER {
+        if watcher != NO_WORKER && deadline_ns < self.watches_until_ns.load(Ordering::SeqCst) {
             self.wake(watcher);
         }
     }

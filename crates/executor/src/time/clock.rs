@@ -83,6 +83,13 @@ pub trait Clock {
     fn deadline_set(&self, deadline_ticks: u64) {
         let _ = deadline_ticks;
     }
+
+    /// Whether `deadline_set` is to be called for each deadline that is added, not only for one
+    /// that is earlier than all others.
+    #[doc(hidden)]
+    fn needs_every_deadline(&self) -> bool {
+        false
+    }
 }
 
 /// Ticks in `duration`, rounded up, so that what waits for them waits long enough; at most
@@ -125,6 +132,10 @@ impl<C: Clock + ?Sized> Clock for &C {
 
     fn deadline_set(&self, deadline_ticks: u64) {
         (**self).deadline_set(deadline_ticks);
+    }
+
+    fn needs_every_deadline(&self) -> bool {
+        (**self).needs_every_deadline()
     }
 }
 

@@ -70,17 +70,18 @@ impl<C: Clock> Future for Sleep<'_, C> {
         // Cloned before and dropped after the lock: it may be foreign.
         let waker = context.waker().clone();
         this.queued = true;
-        let (earliest, _old_waker) = timers.with(|heap| {
+        let any = timers.clock().needs_every_deadline();
+        let (sets_clock, _old_waker) = timers.with(|heap| {
             // SAFETY: the lock; pinned; `drop` takes it out.
             unsafe {
                 if heap::is_linked(here) {
                     return (false, heap::set_waker(here, waker));
                 }
-                let earliest = heap.deadline().is_none_or(|first| deadline < first);
-                (earliest, heap.insert(here, deadline, waker))
+                let is_earliest = heap.deadline().is_none_or(|first| deadline < first);
+                (any || is_earliest, heap.insert(here, deadline, waker))
             }
         });
-        if earliest {
+        if sets_clock {
             timers.clock().deadline_set(deadline);
         }
         Poll::Pending
