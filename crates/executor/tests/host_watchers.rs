@@ -100,3 +100,31 @@ fn a_deadline_of_a_worker_beside_the_watcher_is_noticed() {
     });
     is_done.recv_timeout(LATE).expect("a timer does not fire");
 }
+
+/// The worker that has watched waits in `block_on` for what a timer of its own executor leads to.
+#[test]
+fn a_worker_in_block_on_passes_the_watch_on() {
+    let _alone = alone();
+    let (done, is_done) = channel();
+    thread::spawn(move || {
+        let inner = Arc::new(Runtime::new(1).unwrap());
+        for _ in 0..4 {
+            let outer = Runtime::new(2).unwrap();
+            let (sender, mut receiver) = sync::oneshot();
+            let late = async move {
+                timers().sleep(5 * NAP).await;
+                let _ = sender.send(());
+            };
+            outer.spawn_at(late, Priority::DEFAULT);
+            thread::sleep(NAP);
+            let inside = inner.clone();
+            let nested = async move { inside.block_on(receiver.receive()) };
+            let nested = outer.spawn_at(nested, Priority::DEFAULT);
+            assert_eq!(outer.block_on(nested), Ok(Some(())));
+            done.send(()).unwrap();
+        }
+    });
+    for round in 0..4 {
+        is_done.recv_timeout(LATE).unwrap_or_else(|_| panic!("round {round}: for ever"));
+    }
+}

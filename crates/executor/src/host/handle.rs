@@ -186,6 +186,10 @@ impl Handle {
             current::current_worker_of(self.record.number) == NO_WORKER,
             "block_on on a worker of the same runtime: await instead"
         );
+        // A worker of another runtime does not look at the clock meanwhile.
+        if let Some(record) = Record::of_this_thread() {
+            record.pass_watch_on();
+        }
         let _context = Context::of(*self);
         park::block_on(future)
     }
