@@ -1,6 +1,9 @@
 //! The pages of a file by number: a tree of 64-fold nodes, in which most numbers may be absent.
 //!
 //! Everything from a page on can be cut off in a few steps, however many pages that are.
+//!
+//! There is a page below every node. So the nodes are at most [`HEIGHT_MAX`] times as many as the
+//! pages, and the lowest page is found without a search.
 
 use alloc::boxed::Box;
 
@@ -48,6 +51,24 @@ impl<P> Node<P> {
             Children::Nodes([const { None }; FOLD])
         };
         try_box(Self { used: 0, children })
+    }
+
+    /// A node of this height with one page below it.
+    fn with(number: u64, height: u32, page: P) -> Result<Box<Self>, OutOfMemory> {
+        let mut node = Self::new(1)?;
+        node.used = 1 << place(number, 1);
+        if let Children::Pages(pages) = &mut node.children {
+            pages[place(number, 1)] = Some(page);
+        }
+        for height in 2..=height {
+            let mut above = Self::new(height)?;
+            above.used = 1 << place(number, height);
+            if let Children::Nodes(nodes) = &mut above.children {
+                nodes[place(number, height)] = Some(node);
+            }
+            node = above;
+        }
+        Ok(node)
     }
 }
 
@@ -113,35 +134,41 @@ impl<P> Pages<P> {
         if number >= PAGES_MAX {
             return Err(OutOfMemory);
         }
-        while self.root.is_none() || number >> (FOLD_BITS * self.height) != 0 {
-            let mut above = Node::new(self.height + 1)?;
-            if let (Some(root), Children::Nodes(nodes)) = (self.root.take(), &mut above.children) {
-                nodes[0] = Some(root);
-                above.used = 1;
+        let has_room = |height| number >> (FOLD_BITS * height) == 0;
+        let Some(root) = &mut self.root else {
+            let height = (1..HEIGHT_MAX).find(|&height| has_room(height)).unwrap_or(HEIGHT_MAX);
+            self.root = Some(Node::with(number, height, page)?);
+            self.height = height;
+            return Ok(None);
+        };
+        while !has_room(self.height) {
+            let above = Node::new(self.height + 1)?;
+            let below = core::mem::replace(root, above);
+            root.used = 1;
+            if let Children::Nodes(nodes) = &mut root.children {
+                nodes[0] = Some(below);
             }
-            self.root = Some(above);
             self.height += 1;
         }
-        let mut height = self.height;
-        let Some(mut node) = self.root.as_deref_mut() else { return Err(OutOfMemory) };
+        let (mut node, mut height) = (&mut **root, self.height);
         loop {
             let place = place(number, height);
-            match &mut node.children {
+            height -= 1;
+            let below = match &mut node.children {
                 Children::Pages(pages) => {
                     node.used |= 1 << place;
                     return Ok(pages[place].replace(page));
                 }
-                Children::Nodes(nodes) => {
-                    if nodes[place].is_none() {
-                        // An empty node that is left behind by a failure is harmless.
-                        nodes[place] = Some(Node::new(height - 1)?);
-                        node.used |= 1 << place;
-                    }
-                    let Some(below) = nodes[place].as_deref_mut() else { return Err(OutOfMemory) };
-                    node = below;
+                Children::Nodes(nodes) => &mut nodes[place],
+            };
+            match below {
+                Some(below) => node = below,
+                None => {
+                    *below = Some(Node::with(number, height, page)?);
+                    node.used |= 1 << place;
+                    return Ok(None);
                 }
             }
-            height -= 1;
         }
     }
 
@@ -153,19 +180,19 @@ impl<P> Pages<P> {
         if number == 0 {
             return Ok(core::mem::take(self));
         }
-        let mut off = Self { root: None, height: self.height };
-        if self.root.is_none() || number >> (FOLD_BITS * self.height) != 0 {
-            return Ok(off);
-        }
+        let height = self.height;
+        let Some(root) = self.root.as_deref_mut().filter(|_| number >> (FOLD_BITS * height) == 0)
+        else {
+            return Ok(Self::new());
+        };
         // One node of each height, allocated before anything moves.
         let mut spare: [Option<Box<Node<P>>>; HEIGHT_MAX as usize] = [const { None }; _];
-        for height in 1..=self.height {
+        for height in 1..=height {
             spare[height as usize - 1] = Some(Node::new(height)?);
         }
-        if let Some(root) = self.root.as_deref_mut() {
-            off.root = root.split(number, self.height, &mut spare);
-        }
-        Ok(off)
+        let off = root.split(number, height, &mut spare);
+        self.drop_empty_root();
+        Ok(off.map_or_else(Self::new, |root| Self { root: Some(root), height }))
     }
 
     /// Takes out the page with this number. Frees the nodes on its way that are empty afterwards.
@@ -173,35 +200,30 @@ impl<P> Pages<P> {
         if number >> (FOLD_BITS * self.height) != 0 {
             return None;
         }
-        let root = self.root.as_deref_mut()?;
-        let page = root.remove(number, self.height);
-        if root.used == 0 {
-            self.root = None;
-            self.height = 0;
-        }
+        let page = self.root.as_deref_mut()?.remove(number, self.height);
+        self.drop_empty_root();
         page
     }
 
     /// Takes out a page, the lowest; `None` if there is none left. Frees at most one node of each
     /// height.
     pub fn pop(&mut self) -> Option<P> {
-        loop {
-            let root = self.root.as_deref_mut()?;
-            let page = root.pop();
-            if page.is_some() {
-                return page;
-            }
-            // It had no pages.
-            if root.used == 0 {
-                self.root = None;
-                self.height = 0;
-            }
+        let page = self.root.as_deref_mut()?.pop();
+        self.drop_empty_root();
+        page
+    }
+
+    /// After pages have been taken out.
+    fn drop_empty_root(&mut self) {
+        if self.root.as_ref().is_some_and(|root| root.used == 0) {
+            *self = Self::new();
         }
     }
 }
 
 impl<P> Node<P> {
-    /// Moves the children from page `number` on into a node of the same height.
+    /// Moves the children from page `number` on into a node of the same height, and returns it,
+    /// unless there are none. Frees the nodes below that are empty afterwards.
     fn split(
         &mut self,
         number: u64,
@@ -222,17 +244,19 @@ impl<P> Node<P> {
             (Children::Nodes(mine), Children::Nodes(others)) => {
                 let within = mine[at].as_deref_mut();
                 let part = within.and_then(|node| node.split(number, height - 1, spare));
+                mine[at].take_if(|node| node.used == 0);
+                let stays = u64::from(mine[at].is_some()) << at;
                 for place in at + 1..FOLD {
                     others[place] = mine[place].take();
                 }
                 off.used = self.used & above & !(1 << at) | u64::from(part.is_some()) << at;
                 others[at] = part;
-                self.used &= !above | 1 << at;
+                self.used = self.used & !above | stays;
             }
             // Both have the same height.
             _ => return None,
         }
-        Some(off)
+        Some(off).filter(|off| off.used != 0)
     }
 
     /// The first page below this node with a number of at least `number`, which is below the node.
@@ -247,7 +271,7 @@ impl<P> Node<P> {
             let first = above | (child as u64) << (FOLD_BITS * (height - 1));
             let found = match &self.children {
                 Children::Pages(pages) => pages[child].as_ref().map(|page| (first, page)),
-                // Empty nodes may be left behind by failures.
+                // Only the first child can have no such page.
                 Children::Nodes(nodes) => nodes[child]
                     .as_deref()
                     .and_then(|node| node.at_or_after(number.max(first), height - 1)),
@@ -280,8 +304,7 @@ impl<P> Node<P> {
         page
     }
 
-    /// Takes out the lowest page below this node; `None` if there was none, and then at most one
-    /// empty node below it has been freed.
+    /// Takes out the lowest page below this node, and frees the nodes below that are empty then.
     fn pop(&mut self) -> Option<P> {
         let place = self.used.trailing_zeros() as usize;
         match &mut self.children {
@@ -315,6 +338,34 @@ mod tests {
         core::iter::from_fn(|| pages.pop()).collect()
     }
 
+    impl Pages<u32> {
+        /// How many nodes and pages there are. No node is empty.
+        fn count(&self) -> (usize, usize) {
+            assert_eq!(self.root.is_some(), self.height > 0);
+            self.root.as_ref().map_or((0, 0), |root| root.count())
+        }
+    }
+
+    impl Node<u32> {
+        fn count(&self) -> (usize, usize) {
+            assert_ne!(self.used, 0, "an empty node");
+            let bit = |place: usize, is_there: bool| u64::from(is_there) << place;
+            match &self.children {
+                Children::Pages(pages) => {
+                    let bits = pages.iter().enumerate().map(|(at, page)| bit(at, page.is_some()));
+                    assert_eq!(self.used, bits.sum());
+                    (1, self.used.count_ones() as usize)
+                }
+                Children::Nodes(nodes) => {
+                    let bits = nodes.iter().enumerate().map(|(at, node)| bit(at, node.is_some()));
+                    assert_eq!(self.used, bits.sum());
+                    let below = nodes.iter().flatten().map(|node| node.count());
+                    below.fold((1, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1))
+                }
+            }
+        }
+    }
+
     /// Numbers at which nodes of all heights begin and end.
     fn number() -> impl Strategy<Value = u64> {
         prop_oneof![
@@ -334,6 +385,7 @@ mod tests {
                     4 => {
                         let mut off = pages.split_off(number).unwrap();
                         let expected: Vec<u32> = model.split_off(&number).into_values().collect();
+                        prop_assert_eq!(off.count().1, expected.len());
                         prop_assert_eq!(drained(&mut off), expected);
                         prop_assert!(off.root.is_none());
                     }
@@ -348,6 +400,9 @@ mod tests {
                         prop_assert_eq!(pages.pop(), lowest);
                     }
                 }
+                let (nodes, count) = pages.count();
+                prop_assert_eq!(count, model.len());
+                prop_assert!(nodes <= HEIGHT_MAX as usize * count);
                 prop_assert_eq!(pages.get(number), model.get(&number));
                 prop_assert_eq!(pages.get_mut(number), model.get_mut(&number));
                 let next = model.range(number..).next().map(|(&number, value)| (number, value));
@@ -360,11 +415,20 @@ mod tests {
             for (&number, &value) in &model {
                 prop_assert_eq!(others.remove(number), Some(value));
             }
-            // Empty nodes may be left behind by numbers that made the tree higher.
-            prop_assert_eq!(drained(&mut others), []);
+            prop_assert!(others.root.is_none());
             let expected: Vec<u32> = model.into_values().collect();
             prop_assert_eq!(drained(&mut pages), expected);
             prop_assert!(pages.root.is_none());
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_of_pages_that_are_cut_off() {
+        let mut pages = Pages::new();
+        for number in (64..64 * 200).step_by(64) {
+            assert_eq!(pages.insert(number, 1), Ok(None));
+            assert_eq!(drained(&mut pages.split_off(number).unwrap()), [1]);
+            assert_eq!(pages.count(), (0, 0));
         }
     }
 

@@ -358,7 +358,8 @@ impl Contents {
         Err(Some(next))
     }
 
-    /// Frees some pages; returns whether there may be more.
+    /// Frees some pages, with at most six nodes of the tree for each; returns whether there may be
+    /// more.
     fn free_some(&mut self) -> bool {
         (0..PORTION_PAGES).all(|_| self.pages.pop().is_some())
     }

@@ -23,6 +23,7 @@ tests! { temporary:
     appended_lines_stay_whole,
     lengths,
     sparse_files,
+    what_is_cut_off_leaves_nothing,
     directories,
     listings_are_complete,
     links_and_loops,
@@ -381,6 +382,25 @@ async fn sparse_files() -> Outcome {
     check_equal!(read(&file, 8)?, b"\0\0\0\0x\0\0\0", "around a page");
     check_equal!(raw::call(number::FTRUNCATE, [fd(&file), 1 << 20]), Ok(0), "ftruncate");
     crate::harness::until("the memory", || Ok(memory_used()? - before == 4096)).await
+}
+
+/// A page is written where there was none before, and cut off again, each time further on.
+async fn what_is_cut_off_leaves_nothing() -> Outcome {
+    const STRIDE: usize = 64 * 4096;
+    const ROUNDS: usize = 4000;
+    let place = Place::new()?;
+    let file = open_at(&place.path("file"), CREATE)?;
+    let charged = memory_used()?;
+    let before = cops::memory::statistics()?.frames_free;
+    for at in (1..=ROUNDS).map(|round| round * STRIDE) {
+        let write = [fd(&file), c"x".as_ptr().expose_provenance(), 1, at];
+        check_equal!(raw::call(number::PWRITE64, write), Ok(1), "written at {at:#x}");
+        check_equal!(raw::call(number::FTRUNCATE, [fd(&file), at]), Ok(0), "ftruncate");
+    }
+    let taken = before.saturating_sub(cops::memory::statistics()?.frames_free);
+    // A node for each round would be some 1,300 frames.
+    check!(taken < 400, "{taken} frames are missing");
+    crate::harness::until("the memory", || Ok(memory_used()? == charged)).await
 }
 
 async fn directories() -> Outcome {
