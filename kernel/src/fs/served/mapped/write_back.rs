@@ -92,11 +92,19 @@ impl State {
         Next::Write(offset, buffer, self.written_at)
     }
 
-    /// The first `count` bytes of what was being written have been written. A page of which only a
-    /// part has been written is written once more.
-    fn has_written(&mut self, count: usize) -> Result<(), Errno> {
-        let next = self.writing.start + count as u64;
-        if next >= self.writing.end {
+    /// The first `count` bytes of what was being written have been written, as the server says. A
+    /// page of which only a part has been written is written once more.
+    ///
+    /// # Errors
+    /// `EIO` if these are more bytes than were sent, or less than a page and not all; what was being
+    /// written stays to be written.
+    fn has_written(&mut self, count: u64) -> Result<(), Errno> {
+        let length = self.writing.end - self.writing.start;
+        if !(1..=length).contains(&count) {
+            return Err(Errno::EIO);
+        }
+        let next = self.writing.start + count;
+        if next == self.writing.end {
             self.writing = 0..0;
             return Ok(());
         }
@@ -154,9 +162,9 @@ impl MappedFile {
         }
     }
 
-    /// The first `count` bytes of what was being written have been written. Their pages move to
-    /// the table, except those that are mapped, or dirty again.
-    fn has_written_back(&self, count: usize) -> Result<(), Errno> {
+    /// The first `count` bytes of what was being written have been written, as the server says.
+    /// Their pages move to the table, except those that are mapped, or dirty again.
+    fn has_written_back(&self, count: u64) -> Result<(), Errno> {
         let number = self.number();
         let pages = self.connection.pages();
         // Before the pages are looked at: a write that is answered from now on shows.

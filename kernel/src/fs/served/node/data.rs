@@ -154,12 +154,13 @@ impl ServedNode {
     }
 
     /// Writes back what `next` returns: dirty bytes, where they belong, and when the file was
-    /// written, in nanoseconds since 1970, if that is known. Returns how many have been written.
+    /// written, in nanoseconds since 1970, if that is known. Returns how many have been written, as
+    /// the server says: it may be any number.
     pub(in crate::fs::served) fn write_back(
         &self,
         next: impl FnOnce() -> Result<(u64, PinnedBuffer, Option<u64>), Errno>,
         ask: &mut Ask,
-    ) -> Attempt<usize> {
+    ) -> Attempt<u64> {
         let answer = attempt!(ask.ask(&self.connection, || {
             let (offset, buffer, written_at) = next()?;
             let mut draft = Draft::new(operation::WRITE, self.number);
@@ -173,7 +174,7 @@ impl ServedNode {
             draft.data = Data::From(buffers, length);
             Ok(draft)
         }));
-        Some(usize::try_from(answer.reply.value).map_err(|_| Errno::EIO))
+        Some(Ok(answer.reply.value))
     }
 
     /// The status, as the server has it.

@@ -21,6 +21,7 @@ tests! { served:
     kept_writes_need_the_rest_of_a_page,
     kept_writes_are_in_the_status,
     kept_writes_that_the_server_refuses_stay,
+    kept_writes_that_the_server_counts_wrongly_stay,
     kept_writes_of_a_closed_file_are_sent,
     kept_writes_and_another_length,
     kept_writes_do_not_overtake_those_of_a_call_that_has_gone,
@@ -276,6 +277,34 @@ async fn kept_writes_that_the_server_refuses_stay() -> Outcome {
     let (request, data) = file.sent().await?;
     check!(data == [2; LENGTH], "other bytes");
     file.takes(&request, LENGTH)
+}
+
+/// The server replies that it has written what cannot be.
+async fn kept_writes_that_the_server_counts_wrongly_stay() -> Outcome {
+    let mut file = Kept::filled().await?;
+    let syncing = file.begins_fsync();
+    let (request, _) = file.sent().await?;
+    file.takes(&request, PAGE)?;
+    file.serves(operation::SYNCHRONISE).await?;
+    check_equal!(soon("fsync", syncing).await??, Ok(0), "fsync");
+    file.writes(PAGE, PAGE, 2)?;
+    // The last one ends before the first byte that was sent.
+    for count in [0, PAGE + 1, usize::MAX, usize::MAX - PAGE + 1] {
+        let syncing = file.begins_fsync();
+        let (request, data) = file.sent().await?;
+        check_equal!(request.first, PAGE as u64, "where it begins");
+        check!(data == [2; PAGE], "other bytes");
+        file.takes(&request, count)?;
+        check_equal!(soon("fsync", syncing).await??, Err(EIO), "fsync after {count}");
+        file.has(PAGE, &[2; PAGE])?;
+    }
+    let syncing = file.begins_fsync();
+    let (request, data) = file.sent().await?;
+    check!(data == [2; PAGE], "other bytes");
+    file.takes(&request, PAGE)?;
+    file.serves(operation::SYNCHRONISE).await?;
+    check_equal!(soon("fsync", syncing).await??, Ok(0), "fsync");
+    file.is_clean().await
 }
 
 async fn kept_writes_of_a_closed_file_are_sent() -> Outcome {
