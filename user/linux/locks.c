@@ -646,6 +646,31 @@ static void many_ranges(void) {
     }
 }
 
+/* What is locked can be unlocked by a process that has used up its quota. */
+static void without_memory(void) {
+    if (!is_cops())
+        return;
+    pid_t child = fork();
+    if (child == 0) {
+        int file = open_again();
+        CHECK(set(file, F_WRLCK, 0, 10) == 0);
+        for (size_t bytes = (size_t)1 << 30; bytes >= 4096; bytes /= 2)
+            while (mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                   != MAP_FAILED)
+                ;
+        long at = 20;
+        while (set(file, F_WRLCK, at, 1) == 0)
+            at += 2;
+        CHECK(errno == ENOLCK && at < 20 + 1000);
+        /* A part of a range frees nothing, so there is no more memory for the next one. */
+        CHECK(set(file, F_UNLCK, 0, 1) == 0 && set(file, F_UNLCK, 9, 1) == 0);
+        CHECK(set(file, F_UNLCK, 5, 15) == 0 && set(file, F_UNLCK, 0, 0) == 0);
+        _exit(0);
+    }
+    ended_with(child, 0);
+    is_free(F_WRLCK, 0);
+}
+
 static void many_owners(void) {
     enum { FILES = 400 };
     static int file[FILES];
@@ -720,6 +745,7 @@ int main(int count, char **arguments) {
     counted(0);
     counted(1);
     many_ranges();
+    without_memory();
     many_owners();
     many_waiters();
     CHECK(unlink(path) == 0 && unlink("/tmp/locks-2") == 0);

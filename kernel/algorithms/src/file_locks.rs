@@ -201,13 +201,27 @@ impl Holder {
         }
     }
 
-    /// Memory for a cut of `part`: a node if a range is split, and a box if many can be cut out.
-    fn prepare(&self, part: Range) -> Result<Prepared, Refused> {
-        let is_split = self.shared.is_split_by(part) || self.exclusive.is_split_by(part);
-        let spare = if is_split { Some(Node::try_new(part)?) } else { None };
-        let is_large = self.len() > PORTION_RANGES;
-        let remains = if is_large { Some(Remains::try_new(self.payer)?) } else { None };
-        Ok(Prepared { spare, remains })
+    /// Whether a cut of `part` makes two ranges of one.
+    fn is_split_by(&self, part: Range) -> bool {
+        self.shared.is_split_by(part) || self.exclusive.is_split_by(part)
+    }
+
+    /// Memory for a cut of `part`: a node if a range is split, and a box if more than a portion of
+    /// ranges can be gone: that of the holder, unless so many ranges stay that it needs that itself.
+    fn prepare(&mut self, part: Range) -> Result<Prepared, Refused> {
+        let spare = if self.is_split_by(part) { Some(Node::try_new(part)?) } else { None };
+        let count = self.shared.count_in(part) + self.exclusive.count_in(part);
+        if count <= PORTION_RANGES {
+            return Ok(Prepared { spare, remains: None });
+        }
+        // What is left of the first and the last of them, and a range in their place.
+        let most = self.len() - count + 3;
+        let own = if most <= PORTION_RANGES { self.remains.take() } else { None };
+        let remains = match own {
+            Some(own) => own,
+            None => Remains::try_new(self.payer)?,
+        };
+        Ok(Prepared { spare, remains: Some(remains) })
     }
 
     /// Cuts `part` out of both trees.
@@ -455,10 +469,19 @@ impl<Q> FileLocks<Q> {
         Ok(Gone { must_wake: kind == Kind::Shared, ..gone })
     }
 
+    /// Whether [`Self::unset`] of this range makes two ranges of one, and so needs memory for a
+    /// range, [`RANGE_BYTES`].
+    #[must_use]
+    pub fn is_split_by(&self, file: File, owner: Owner, part: Range) -> bool {
+        let holder = self.files.get(&file).and_then(|entry| entry.owners.get(&owner));
+        holder.is_some_and(|holder| holder.is_split_by(part))
+    }
+
     /// Takes this range from `owner`.
     ///
     /// # Errors
-    /// [`Refused::Full`] and [`Refused::NoMemory`], only if a range becomes two.
+    /// [`Refused::Full`], only if a range becomes two. [`Refused::NoMemory`], only then, and if more
+    /// than a portion of ranges goes and about as many stay.
     pub fn unset(&mut self, file: File, owner: Owner, part: Range) -> Result<Gone, Refused> {
         let Some(entry) = self.files.get_mut(&file) else { return Ok(Gone::default()) };
         let Some(holder) = entry.owners.get_mut(&owner) else { return Ok(Gone::default()) };

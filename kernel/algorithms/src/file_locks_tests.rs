@@ -185,6 +185,42 @@ fn many_ranges_are_replaced_at_once_and_freed_in_portions() {
 }
 
 #[test]
+fn an_unset_needs_memory_only_if_it_splits_a_range() {
+    let mut locks = FileLocks::<()>::new();
+    let me = (process(1), PAYER);
+    assert!(!locks.is_split_by(file(1), me.0, Range::ALL));
+    for at in 0..100 {
+        assert!(locks.set(file(1), me, Kind::Exclusive, range(10 * at, 10 * at + 2)).is_ok());
+    }
+    for (first, last, is_split) in [(1, 1, true), (0, 1, false), (1, 2, false), (1, 990, false)] {
+        assert_eq!(locks.is_split_by(file(1), me.0, range(first, last)), is_split, "{first}");
+    }
+    assert!(!locks.is_split_by(file(1), process(2), range(1, 1)));
+    let holder = |locks: &mut FileLocks<()>, of: &dyn Fn(&mut Holder)| {
+        of(locks.files.get_mut(&file(1)).unwrap().owners.get_mut(&me.0).unwrap());
+    };
+    // A part, of which the ranges are freed at once.
+    assert!(locks.unset(file(1), me.0, range(11, 319)).unwrap().remains.is_none());
+    // All but a few: the box that the holder has had.
+    holder(&mut locks, &|holder| {
+        let own = core::ptr::from_ref(holder.remains.as_deref().unwrap());
+        let prepared = holder.prepare(range(15, Range::LAST)).unwrap();
+        assert!(prepared.spare.is_none() && holder.remains.is_none());
+        assert!(core::ptr::eq(prepared.remains.as_deref().unwrap(), own));
+        holder.remains = prepared.remains;
+    });
+    // So many that the holder needs its own box afterwards.
+    holder(&mut locks, &|holder| {
+        assert!(holder.prepare(range(0, 659)).unwrap().remains.is_some());
+        assert!(holder.remains.is_some());
+    });
+    let gone = locks.unset(file(1), me.0, range(15, Range::LAST)).unwrap();
+    assert_eq!(gone.bytes(), 68 * RANGE_BYTES);
+    assert_eq!(locks.release(file(1), me.0).bytes(), 0);
+    assert!(locks.is_empty());
+}
+
+#[test]
 fn the_search_for_a_conflict_is_bounded() {
     let mut locks = FileLocks::<()>::new();
     let part = range(0, 0);

@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_algorithms::file_locks::{
-    self as algorithm, FileLocks, GROWTH_BYTES, Gone, Refused, RemainsList,
+    self as algorithm, FileLocks, GROWTH_BYTES, Gone, RANGE_BYTES, Refused, RemainsList,
 };
 use cops_fallible::{OutOfMemory, try_arc};
 use cops_lock::{Mutex, MutexGuard};
@@ -85,13 +85,18 @@ impl Lock {
     /// Takes the range from its owner.
     ///
     /// # Errors
-    /// `ENOLCK`, only if a range becomes two.
+    /// `ENOLCK` if a range becomes two, and there is no room or no memory within the quota; or if
+    /// the memory of the machine is used up, and many ranges go and many stay.
     pub fn unset(&self) -> Result<(), Errno> {
         let mut locks = LOCKS.lock();
         let Some((payer, before)) = locks.charged(self.file, self.owner) else { return Ok(()) };
-        quota::charge_memory(payer, GROWTH_BYTES).map_err(|_| Errno::ENOLCK)?;
+        let is_split = locks.is_split_by(self.file, self.owner, self.range);
+        let more = if is_split { RANGE_BYTES } else { 0 };
+        if is_split {
+            quota::charge_memory(payer, more).map_err(|_| Errno::ENOLCK)?;
+        }
         let result = locks.unset(self.file, self.owner, self.range);
-        let result = self.settle(locks, (payer, before + GROWTH_BYTES), result);
+        let result = self.settle(locks, (payer, before + more), result);
         result.map_err(|_| Errno::ENOLCK)
     }
 

@@ -201,6 +201,26 @@ impl Ranges {
         found.filter(|range| range.first <= part.last)
     }
 
+    /// Number of ranges that have a byte of `part`.
+    pub(super) fn count_in(&self, part: Range) -> usize {
+        self.count_before(part.last.saturating_add(1), |range| range.first)
+            - self.count_before(part.first, |range| range.last)
+    }
+
+    /// Number of ranges of which the byte that `of` names is before `at`.
+    fn count_before(&self, at: u64, of: impl Fn(Range) -> u64) -> usize {
+        let (mut number, mut link) = (0, &self.0);
+        while let Some(node) = link {
+            link = if of(node.range) < at {
+                number += count(&node.left) as usize + 1;
+                &node.right
+            } else {
+                &node.left
+            };
+        }
+        number
+    }
+
     /// Whether the cut of `part` leaves two pieces of one range, so that it needs a node.
     pub(super) fn is_split_by(&self, part: Range) -> bool {
         self.overlapping(part)
@@ -333,6 +353,9 @@ mod tests {
                 let part = Range { first: first as u64, last: last as u64 };
                 let held = (first..=last).find(|&at| model[at]);
                 prop_assert_eq!(tree.overlapping(part).is_some(), held.is_some());
+                let within = of_model(&model).into_iter();
+                let within = within.filter(|it| it.first <= part.last && part.first <= it.last);
+                prop_assert_eq!(tree.count_in(part), within.count());
                 let mut spare = if tree.is_split_by(part) { Some(Node::try_new(part).unwrap()) } else { None };
                 let before = tree.len();
                 let gone = tree.cut_out(part, &mut spare);
