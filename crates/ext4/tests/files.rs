@@ -239,6 +239,39 @@ fn a_file_of_many_extents() {
     close(file_system, &device, kind);
 }
 
+/// A count of free blocks that cannot be: blocks are used and freed all the same.
+#[test]
+fn a_wrong_count_of_free_blocks_in_the_superblock() {
+    let (_, size, options) = IMAGES[0];
+    for count in [0, u64::MAX] {
+        let device = Device::new(image::make(size, options));
+        let file_system = open(&device);
+        let file = create(&file_system, "file").unwrap();
+        run(file_system.write(file, 0, &[5; 100_000], NOW)).unwrap();
+        run(file_system.close()).unwrap();
+        let image = File::new(&device.bytes());
+        let mut debugfs = tool("debugfs");
+        let request = format!("set_super_value free_blocks_count {count}");
+        debugfs.args(["-w", "-R", &request]).arg(&image.0);
+        assert!(debugfs.output().unwrap().status.success());
+        let device = Device::new(image.bytes());
+        let file_system = open(&device);
+        let found = run(file_system.statistics()).unwrap();
+        assert_eq!(found.free_blocks, count.min(found.blocks));
+        run(file_system.unlink(ROOT, b"file", NOW)).unwrap();
+        let file = create(&file_system, "other").unwrap();
+        run(file_system.write(file, 0, &[6; 200_000], NOW)).unwrap();
+        run(file_system.truncate(file, 0, NOW)).unwrap();
+        run(file_system.close()).unwrap();
+        let image = File::new(&device.bytes());
+        let repaired = tool("e2fsck").arg("-fy").arg(&image.0).output().unwrap();
+        assert!(repaired.status.code() <= Some(1));
+        let output = String::from_utf8_lossy(&repaired.stdout);
+        assert_eq!(output.matches("wrong").count(), 1, "{output}");
+        must_be_clean(&image.bytes(), "a wrong count");
+    }
+}
+
 /// A second, independent reader: debugfs dumps the whole tree.
 #[test]
 fn debugfs_reads_the_same() {

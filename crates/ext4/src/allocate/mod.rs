@@ -175,9 +175,8 @@ async fn mark<D: BlockDevice>(
     let bytes = change.superblock().await?;
     let free = superblock::free_blocks(bytes);
     let count = u64::from(count);
-    superblock::set_free_blocks(
-        bytes,
-        if used { free.saturating_sub(count) } else { free + count },
-    );
+    // It can be any number, and only statistics depend on it.
+    let free = if used { free.saturating_sub(count) } else { free.saturating_add(count) };
+    superblock::set_free_blocks(bytes, free.min(layout.blocks));
     Ok(())
 }

@@ -150,7 +150,7 @@ impl<D: BlockDevice> Ext4<D> {
         let (block, at) = layout.superblock_place();
         let block = view.block(block, Check::None).await?;
         let bytes = block.get(at..).unwrap_or(&[]);
-        let free_blocks = superblock::free_blocks(bytes);
+        let free_blocks = superblock::free_blocks(bytes).min(layout.blocks);
         Ok(Statistics {
             block_size: layout.block_size as u32,
             blocks: layout.blocks,
