@@ -119,6 +119,7 @@ static void cut_short(void) {
     CHECK(written >= 32768 && written < MANY);
     CHECK(pthread_join(other, NULL) == 0);
     FAILS(write(ends_of_writer[1], bytes, MANY), EPIPE);
+    CHECK(write(ends_of_writer[1], bytes, 0) == 0);
     CHECK(close(ends_of_writer[1]) == 0);
 
     CHECK(pipe(ends_of_writer) == 0);
@@ -238,7 +239,11 @@ static void messages(void) {
     long room = send(ends[1], bytes, MANY, MSG_DONTWAIT);
     CHECK(room >= 16384 && room < MANY);
     FAILS(send(ends[1], bytes, MANY, MSG_DONTWAIT), EAGAIN);
+    CHECK(send(ends[0], bytes, 0, MSG_NOSIGNAL) == 0 && write(ends[0], bytes, 0) == 0);
     CHECK(close(ends[1]) == 0);
+    /* Unlike a pipe. */
+    FAILS(send(ends[0], bytes, 0, MSG_NOSIGNAL), EPIPE);
+    FAILS(write(ends[0], bytes, 0), EPIPE);
     /* The end of the stream ends it too. */
     CHECK(recv(ends[0], back, MANY, MSG_WAITALL) == room && memcmp(bytes, back, room) == 0);
     CHECK(recv(ends[0], back, MANY, MSG_WAITALL) == 0);

@@ -40,8 +40,11 @@ impl Paired {
         self.reader.attempt_peek(buffer)
     }
 
-    /// As for a pipe.
+    /// As for a pipe, but an empty write finds out, too, that the other end is closed.
     pub fn attempt_write(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
+        if buffer.len() == 0 && self.writer.is_broken() {
+            return Some(Err(Errno::EPIPE));
+        }
         self.writer.attempt(buffer)
     }
 

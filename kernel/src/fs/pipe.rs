@@ -177,6 +177,10 @@ impl PipeWriter {
         length: usize,
         read: impl for<'a> FnMut(usize, &'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
     ) -> Option<CallResult> {
+        // Also without readers.
+        if length == 0 {
+            return Some(Ok(0));
+        }
         let mut state = self.0.state.lock();
         if state.readers == 0 {
             return Some(Err(Errno::EPIPE));
@@ -185,7 +189,7 @@ impl PipeWriter {
             return None;
         }
         let count = state.bytes.append(length, read);
-        if count == 0 && length > 0 {
+        if count == 0 {
             return state.bytes.is_empty().then_some(Err(Errno::ENOMEM));
         }
         drop(state);
@@ -197,6 +201,11 @@ impl PipeWriter {
     pub fn readiness(&self) -> u32 {
         let state = self.0.state.lock();
         bits_if(state.has_room_for(ATOMIC_BYTES), WRITABLE) | bits_if(state.readers == 0, ERROR)
+    }
+
+    /// Whether there are no readers.
+    pub fn is_broken(&self) -> bool {
+        self.0.state.lock().readers == 0
     }
 
     /// The waiting writers.
