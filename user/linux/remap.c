@@ -167,6 +167,8 @@ static void refused(void) {
     FAILS(mremap(at, PAGE, PAGE, MOVE_TO, (char *)(1UL << 62)), EINVAL);
     FAILS(mremap(to, PAGE, PAGE, MOVE_TO, at), EFAULT);
     FAILS(mremap(to, PAGE, 2 * PAGE, MOVE), EFAULT);
+    FAILS(mremap(to, 20 * PAGE, 10 * PAGE, MOVE), EFAULT);
+    FAILS(mremap(to, 20 * PAGE, 10 * PAGE, 0), EFAULT);
     FAILS(mremap(at, PAGE, (size_t)1 << 36, MOVE), ENOMEM);
     CHECK(is_marked(at, 0, 8));
     if (is_cops())

@@ -94,6 +94,11 @@ impl Move {
 }
 
 impl AddressSpace {
+    /// Whether something is mapped at `address`.
+    pub fn is_mapped(&self, address: usize) -> bool {
+        self.contents.lock().regions.at(address).is_some()
+    }
+
     /// Whether all of `range` is within one mapping of the program.
     pub fn is_one_mapping(&self, range: &Range<usize>) -> bool {
         self.contents.lock().regions.around(range).is_some()

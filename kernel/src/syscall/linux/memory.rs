@@ -77,7 +77,12 @@ pub fn remap(
         return Ok(resumable::resume(cpu, frame, begin).into());
     }
     if wanted.end < range.end {
-        let shrink = |_: &_| Ok(Resumable::Shrink(wanted.end..range.end, address));
+        let shrink = |process: &Arc<Process>| {
+            if !process.space.is_mapped(address) {
+                return Err(Errno::EFAULT);
+            }
+            Ok(Resumable::Shrink(wanted.end..range.end, address))
+        };
         return Ok(resumable::resume(cpu, frame, shrink).into());
     }
     let begin = |_: &_| {
