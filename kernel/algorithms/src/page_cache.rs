@@ -113,8 +113,7 @@ impl<P: Clone> PageCache<P> {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn try_new(pages: usize) -> Result<Self, OutOfMemory> {
-        let chunks = pages.div_ceil(CHUNK_PAGES).max(1);
-        let sets = (chunks * CHUNK_PAGES / PAGES_OF_A_FILE / WAYS).max(1);
+        let (chunks, sets) = Self::parts(pages);
         let mut this = Self { files: List::new(), chunks: List::new(), last: 0 };
         this.files.try_resize(sets, [Known::default(); WAYS])?;
         this.chunks.try_reserve(chunks)?;
@@ -122,6 +121,19 @@ impl<P: Clone> PageCache<P> {
             this.chunks.try_push(None)?;
         }
         Ok(this)
+    }
+
+    /// Memory of [`Self::try_new`].
+    #[must_use]
+    pub fn table_bytes(pages: usize) -> usize {
+        let (chunks, sets) = Self::parts(pages);
+        chunks * size_of::<Option<Box<Chunk<P>>>>() + sets * size_of::<[Known; WAYS]>()
+    }
+
+    /// Number of chunks, and of sets of files.
+    fn parts(pages: usize) -> (usize, usize) {
+        let chunks = pages.div_ceil(CHUNK_PAGES).max(1);
+        (chunks, (chunks * CHUNK_PAGES / PAGES_OF_A_FILE / WAYS).max(1))
     }
 
     fn next(&mut self) -> u64 {

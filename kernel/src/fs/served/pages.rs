@@ -29,7 +29,7 @@ pub struct Pages(Mutex<Kept>);
 
 struct Kept {
     table: PageCache<Frame>,
-    /// For the parts of the table that exist, all of their pages included.
+    /// For the table, and for the parts of it that exist, all of their pages included.
     charge: Charge,
 }
 
@@ -47,8 +47,10 @@ impl Pages {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(payer: Family) -> Result<Self, Errno> {
-        let table = PageCache::try_new((frames::statistics().total / MEMORY_PART).min(PAGES_MAX))?;
-        let charge = Charge::new(payer, &Amounts::default())?;
+        let pages = (frames::statistics().total / MEMORY_PART).min(PAGES_MAX);
+        let bytes = PageCache::<Frame>::table_bytes(pages) as u64;
+        let charge = Charge::new(payer, &Amounts::of(Kind::Memory, bytes))?;
+        let table = PageCache::try_new(pages)?;
         Ok(Self(Mutex::new(Kept { table, charge })))
     }
 
