@@ -114,17 +114,56 @@ static void connections(void) {
     CHECK(recv(client, bytes, 10, 0) == 6);
     CHECK(next_events(client, POLLHUP) & POLLHUP);
     CHECK(recv(client, bytes, 10, 0) == 0 && close(client) == 0 && close(server) == 0);
-    /* Nobody listens. */
+    /* Nothing listens. */
     client = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     begun = connect(client, (void *)&address, sizeof address);
     if (begun == -1 && errno == EINPROGRESS) {
         CHECK(next_events(client, POLLOUT) & POLLOUT);
         CHECK(option_of(client, SOL_SOCKET, SO_ERROR) == ECONNREFUSED);
         CHECK(option_of(client, SOL_SOCKET, SO_ERROR) == 0);
+        FAILS(connect(client, (void *)&address, sizeof address), ECONNABORTED);
     } else {
         CHECK(begun == -1 && errno == ECONNREFUSED);
     }
     CHECK(close(client) == 0);
+}
+
+/* A socket that connects again: after a refusal, while it is established, and afterwards. */
+static void connect_again(void) {
+    struct sockaddr_in address, own, other;
+    socklen_t length = sizeof other;
+    int on = 1;
+    CHECK(close(server_socket(&address)) == 0 && close(server_socket(&own)) == 0);
+    /* A call that waits reports the refusal itself. The port of the socket stays. */
+    int client = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(client, (void *)&own, sizeof own) == 0);
+    FAILS(connect(client, (void *)&address, sizeof address), ECONNREFUSED);
+    CHECK(option_of(client, SOL_SOCKET, SO_ERROR) == 0);
+    FAILS(connect(client, (void *)&address, sizeof address), ECONNREFUSED);
+    /* One that does not wait is refused later, which the next call reports. */
+    int quick = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    if (connect(quick, (void *)&address, sizeof address) == -1 && errno == EINPROGRESS) {
+        CHECK(next_events(quick, POLLOUT) & POLLOUT);
+        FAILS(connect(quick, (void *)&address, sizeof address), ECONNREFUSED);
+    }
+    CHECK(option_of(quick, SOL_SOCKET, SO_ERROR) == 0);
+    int server = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
+    CHECK(bind(server, (void *)&address, sizeof address) == 0 && listen(server, 10) == 0);
+    CHECK(connect(client, (void *)&address, sizeof address) == 0);
+    FAILS(connect(client, (void *)&address, sizeof address), EISCONN);
+    CHECK(getsockname(client, (void *)&other, &length) == 0 && other.sin_port == own.sin_port);
+    if (connect(quick, (void *)&address, sizeof address) == -1) {
+        CHECK(errno == EINPROGRESS && next_events(quick, POLLOUT) == POLLOUT);
+        CHECK(connect(quick, (void *)&address, sizeof address) == 0);
+    }
+    FAILS(connect(quick, (void *)&address, sizeof address), EISCONN);
+    for (int i = 0; i < 2; i++) {
+        int peer = accept(server, NULL, NULL);
+        FAILS(connect(peer, (void *)&address, sizeof address), EISCONN);
+        CHECK(peer >= 0 && close(peer) == 0);
+    }
+    CHECK(close(client) == 0 && close(quick) == 0 && close(server) == 0);
 }
 
 /* A server with an event loop by edge, beside clients in threads. */
@@ -228,6 +267,7 @@ int main(void) {
     pairs();
     errors();
     connections();
+    connect_again();
     event_loop();
     names();
     puts("sockets are in order");

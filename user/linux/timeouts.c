@@ -303,11 +303,16 @@ static void connects(void) {
         result = connect(client, (void *)&address, sizeof address);
     }
     CHECK(result == -1 && errno == EINPROGRESS && now() - began >= SHORT * 1000);
+    TIMES_OUT(connect(clients[count - 1], (void *)&address, sizeof address), EALREADY);
+    CHECK(fcntl(clients[count - 1], F_SETFL, O_NONBLOCK) == 0);
+    FAILS(connect(clients[count - 1], (void *)&address, sizeof address), EALREADY);
     struct pollfd one = {clients[count - 1], POLLOUT, 0};
     CHECK(poll(&one, 1, 0) == 0);
     /* It is still being established. */
     CHECK(accept(server, NULL, NULL) >= 0);
     CHECK(poll(&one, 1, LONG) == 1 && one.revents == POLLOUT);
+    CHECK(connect(clients[count - 1], (void *)&address, sizeof address) == 0);
+    FAILS(connect(clients[count - 1], (void *)&address, sizeof address), EISCONN);
     while (count > 0)
         CHECK(close(clients[--count]) == 0);
     CHECK(close(server) == 0);

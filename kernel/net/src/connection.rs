@@ -15,7 +15,7 @@ use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
 use crate::error::Error;
 use crate::fast_path::FastPath;
 use crate::link_core::LinkCore;
-use crate::opening::Claim;
+use crate::opening::{Claim, TcpBinding};
 use crate::readiness::{Behind, Readiness};
 use crate::stack::Stack;
 use crate::stream::{Owner, Stream};
@@ -49,7 +49,7 @@ pub struct Connection {
     local: SocketAddr,
     remote: SocketAddr,
     /// The port, if it was bound explicitly.
-    _claim: Option<Claim>,
+    claim: Option<Claim>,
 }
 
 impl Connection {
@@ -62,7 +62,7 @@ impl Connection {
         let unspecified = SocketAddr::new(core::net::Ipv4Addr::UNSPECIFIED.into(), 0);
         let (local, remote) =
             key.map_or((unspecified, unspecified), |key| (key.local.into(), key.remote.into()));
-        Connection { stack, endpoint, local, remote, _claim: claim }
+        Connection { stack, endpoint, local, remote, claim }
     }
 
     /// The local address.
@@ -73,6 +73,11 @@ impl Connection {
     /// The peer's address.
     pub fn remote_address(&self) -> SocketAddr {
         self.remote
+    }
+
+    /// Closes the connection. Returns the port that was bound for it explicitly, if there is one.
+    pub fn into_binding(mut self) -> Option<TcpBinding> {
+        self.claim.take().map(|claim| TcpBinding::new(self.stack.clone(), claim))
     }
 
     /// Calls `act` with the socket, which a connection on the fast path gets for that. Then it

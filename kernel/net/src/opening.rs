@@ -79,7 +79,7 @@ impl Stack {
         search: &mut PortSearch,
     ) -> Result<Option<TcpBinding>, Error> {
         let claim = Claim::new(self, Space::Stream, local, search)?;
-        Ok(claim.map(|claim| TcpBinding { stack: self.clone(), claim }))
+        Ok(claim.map(|claim| TcpBinding::new(self.clone(), claim)))
     }
 
     /// Binds and listens; see [`TcpBinding::listen`].
@@ -184,6 +184,10 @@ impl Stack {
 }
 
 impl TcpBinding {
+    pub(crate) fn new(stack: Arc<Stack>, claim: Claim) -> TcpBinding {
+        TcpBinding { stack, claim }
+    }
+
     /// The bound address, with the port that was chosen.
     pub fn local_address(&self) -> SocketAddr {
         self.claim.local

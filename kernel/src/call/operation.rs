@@ -76,8 +76,9 @@ pub enum Operation {
     Path(Box<PathCall>),
     /// Accept a connection from the listening socket `file`.
     Accept { file: Arc<File>, peer: Option<Box<AddressOut>>, flags: u32 },
-    /// Wait until the connection of `file` is established.
-    Connect { file: Arc<File> },
+    /// Wait until the connection of `file` is established; `is_again`: an earlier call has begun
+    /// it.
+    Connect { file: Arc<File>, is_again: bool },
     /// Wait until the clock reaches `deadline_ticks`; `error`: that is a failure.
     Sleep { deadline_ticks: u64, timer: Option<Timer>, error: Option<Errno> },
     /// Wait on a futex.
@@ -224,7 +225,7 @@ impl Operation {
             Operation::Accept { file, peer, flags } => {
                 accept(process, file, peer.as_deref(), *flags)
             }
-            Operation::Connect { file } => match &file.object {
+            Operation::Connect { file, .. } => match &file.object {
                 Object::Socket(socket) => socket.attempt_connect(),
                 _ => Some(Err(Errno::ENOTSOCK)),
             },
@@ -416,7 +417,7 @@ impl Operation {
     /// waits at most. `Ok(None)`: there is no limit.
     ///
     /// # Errors
-    /// `EAGAIN` or `EINPROGRESS`: the call does not wait, because its file is in non-blocking mode,
+    /// `EAGAIN`, `EINPROGRESS` or `EALREADY`: the call does not wait, because its file is in non-blocking mode,
     /// or because of a flag of the call.
     pub fn timeout(&self) -> Result<Option<u64>, Errno> {
         let (file, waiting, is_non_blocking) = match (self, self.file()) {
@@ -445,7 +446,8 @@ impl Operation {
     /// The error of a call that would have to wait, and does not, or not any longer.
     pub fn error_of_no_wait(&self) -> Errno {
         match self {
-            Operation::Connect { .. } => Errno::EINPROGRESS,
+            Operation::Connect { is_again: false, .. } => Errno::EINPROGRESS,
+            Operation::Connect { is_again: true, .. } => Errno::EALREADY,
             _ => Errno::EAGAIN,
         }
     }
@@ -456,7 +458,7 @@ impl Operation {
             Operation::Read { file, .. } | Operation::Accept { file, .. } => {
                 Some((file, Waiting::ToRead))
             }
-            Operation::Write { file, .. } | Operation::Connect { file } => {
+            Operation::Write { file, .. } | Operation::Connect { file, .. } => {
                 Some((file, Waiting::ToWrite))
             }
             Operation::Transfer(transfer) => Some(transfer.file()),

@@ -11,5 +11,5 @@ mod timeouts;
 pub use cops_net::{DATAGRAM_BYTES_MAX, Shutdown};
 pub use datagrams::{Datagrams, Received};
 pub use service::{stack, start, statistics, tcp_buffer_bytes};
-pub use socket::Socket;
+pub use socket::{Begun, Socket};
 pub use timeouts::Timeouts;

@@ -3,6 +3,7 @@
 
 use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
@@ -50,6 +51,27 @@ impl State {
         }
         Ok(Some(()))
     }
+
+    /// A connection that was never established leaves the port to which the socket was bound.
+    fn forget_failed(&mut self) {
+        match core::mem::replace(self, Self::FRESH) {
+            Self::Connected(failed) if failed.try_connected().is_err() => {
+                if let Some(binding) = failed.into_binding() {
+                    *self = Self::Bound(binding);
+                }
+            }
+            other => *self = other,
+        }
+    }
+}
+
+/// When the connection has begun that a call of `connect` waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// In this call.
+    Now,
+    /// In an earlier one, which has not reported how it ended.
+    Before,
 }
 
 /// A TCP socket: see the module.
@@ -58,6 +80,8 @@ pub struct Socket {
     v6: bool,
     /// Changed only by `bind`, `listen` and `connect`; all other uses take the lock shared.
     state: RwLock<State>,
+    /// A connection has begun, and no call of `connect` has reported yet how that ended.
+    is_unreported: AtomicBool,
     queues: Queues,
     /// How long synchronous calls wait.
     pub timeouts: Timeouts,
@@ -79,7 +103,8 @@ impl Socket {
     }
 
     fn in_state(v6: bool, state: State, timeouts: Timeouts) -> Result<Self, OutOfMemory> {
-        Ok(Self { v6, state: RwLock::new(state), queues: Queues::new()?, timeouts })
+        let (state, is_unreported) = (RwLock::new(state), AtomicBool::new(false));
+        Ok(Self { v6, state, is_unreported, queues: Queues::new()?, timeouts })
     }
 
     fn unspecified(&self) -> SocketAddr {
@@ -143,15 +168,21 @@ impl Socket {
         }
     }
 
-    /// Begins to connect. `None`: call again, as for [`Self::bind`].
+    /// Begins to connect, unless [`Self::attempt_connect`] has yet to report how the connection
+    /// that has begun before ends. If the one before was never established, and that is reported,
+    /// the next one begins. `None`: call again, as for [`Self::bind`].
     ///
     /// # Errors
     /// `EISCONN`, `EAFNOSUPPORT`, and immediate errors of the network.
-    pub fn start_connect(&self, remote: SocketAddr) -> Result<Option<()>, Errno> {
+    pub fn start_connect(&self, remote: SocketAddr) -> Result<Option<Begun>, Errno> {
         if remote.is_ipv6() != self.v6 {
             return Err(Errno::EAFNOSUPPORT);
         }
         let mut state = self.state.write();
+        if self.is_unreported.load(Relaxed) {
+            return Ok(Some(Begun::Before));
+        }
+        state.forget_failed();
         match core::mem::replace(&mut *state, State::FRESH) {
             State::Fresh(mut search) => {
                 match stack()?.connect_in_portions(remote, &mut search).map_err(errno)? {
@@ -174,20 +205,27 @@ impl Socket {
         if let State::Connected(connection) = &*state {
             connection.set_no_delay(true);
         }
+        self.is_unreported.store(true, Relaxed);
         drop(state);
         self.queues.notify_watches();
-        Ok(Some(()))
+        Ok(Some(Begun::Now))
     }
 
     /// Whether the connection is established; `None`: not yet.
+    ///
+    /// As on Linux, a failure is reported once: here or as `SO_ERROR`. In the second case it is
+    /// `ECONNABORTED` here.
     pub fn attempt_connect(&self) -> Option<CallResult> {
         let State::Connected(connection) = &*self.state.read() else {
             return Some(Err(Errno::ENOTCONN));
         };
         match connection.try_connected() {
-            Ok(()) => Some(Ok(0)),
             Err(Error::WouldBlock) => None,
-            Err(error) => Some(Err(errno(error))),
+            ended => {
+                self.is_unreported.store(false, Relaxed);
+                let failure = || connection.take_error().map_or(Errno::ECONNABORTED, errno);
+                Some(ended.map(|()| 0).map_err(|_| failure()))
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use super::arguments::{AnySocket, Arguments, SocketFile};
 use crate::call::{AddressOut, DatagramCall, DatagramOptions, NamePlace, Operation, Pieces};
 use crate::fs::{File, Object};
 use crate::mm;
-use crate::net::{Datagrams, Shutdown, Socket};
+use crate::net::{Begun, Datagrams, Shutdown, Socket};
 use crate::process::Process;
 
 /// Flags of `socket`, in its type, and of `accept4`: those of `open` for the descriptor.
@@ -85,22 +85,22 @@ pub enum Connecting {
 /// UDP socket is connected to.
 pub fn connect(socket: SocketFile, address: Option<SocketAddr>) -> Result<Connecting, Errno> {
     mm::admit()?;
-    let started = match (socket.any(), address) {
+    let begun = match (socket.any(), address) {
         (AnySocket::Stream(socket), Some(address)) => socket.start_connect(address)?,
         (AnySocket::Stream(_), None) => return Err(Errno::EAFNOSUPPORT),
-        (AnySocket::Datagrams(socket), Some(address)) => socket.connect(address)?,
+        (AnySocket::Datagrams(socket), Some(address)) => {
+            let connected = socket.connect(address)?;
+            return Ok(connected.map_or(Connecting::Again, |()| Connecting::Done));
+        }
         (AnySocket::Datagrams(socket), None) => {
             socket.disconnect();
-            Some(())
+            return Ok(Connecting::Done);
         }
     };
-    Ok(match (started, socket.any()) {
-        (None, _) => Connecting::Again,
-        (Some(()), AnySocket::Datagrams(_)) => Connecting::Done,
-        (Some(()), AnySocket::Stream(_)) => {
-            Connecting::Waits(Operation::Connect { file: socket.into_file() })
-        }
-    })
+    Ok(begun.map_or(Connecting::Again, |begun| {
+        let is_again = begun == Begun::Before;
+        Connecting::Waits(Operation::Connect { file: socket.into_file(), is_again })
+    }))
 }
 
 /// `getsockname(fd, *mut sockaddr, *mut u32)`.
