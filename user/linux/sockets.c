@@ -166,6 +166,32 @@ static void connect_again(void) {
     CHECK(close(client) == 0 && close(quick) == 0 && close(server) == 0);
 }
 
+/* Two ends of a connection over loopback, which need not wait. */
+static void make_connection(int ends[2]) {
+    struct sockaddr_in address;
+    int server = server_socket(&address);
+    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(ends[0], (void *)&address, sizeof address) == 0);
+    CHECK(next_events(server, POLLIN) == POLLIN);
+    ends[1] = accept(server, NULL, NULL);
+    CHECK(ends[1] >= 0 && close(server) == 0);
+}
+
+/* A peek sees the whole record, wherever in the receive buffer it begins. */
+static void peeks(void) {
+    int ends[2];
+    char record[7] = "header", seen[16];
+    make_connection(ends);
+    for (int i = 0; i < 2000; i++) {
+        record[6] = i;
+        CHECK(send(ends[0], record, 7, 0) == 7 && next_events(ends[1], POLLIN) == POLLIN);
+        CHECK(recv(ends[1], seen, 5, MSG_PEEK) == 5 && memcmp(seen, record, 5) == 0);
+        CHECK(recv(ends[1], seen, 16, MSG_PEEK) == 7 && memcmp(seen, record, 7) == 0);
+        CHECK(recv(ends[1], seen, 16, 0) == 7 && memcmp(seen, record, 7) == 0);
+    }
+    CHECK(close(ends[0]) == 0 && recv(ends[1], seen, 16, MSG_PEEK) == 0 && close(ends[1]) == 0);
+}
+
 /* A server with an event loop by edge, beside clients in threads. */
 enum { CLIENTS = 20, ROUNDS = 50 };
 static struct sockaddr_in place;
@@ -268,6 +294,7 @@ int main(void) {
     errors();
     connections();
     connect_again();
+    peeks();
     event_loop();
     names();
     puts("sockets are in order");

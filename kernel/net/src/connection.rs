@@ -290,6 +290,31 @@ impl Connection {
         self.receive_then(Some(waker), take, |state| register_receiver(state, waker))
     }
 
+    /// Like [`try_receive`](Self::try_receive), but the bytes stay and can be received again.
+    ///
+    /// [`Self::try_receive_with`] cannot replace this: its bytes end where the buffer wraps around,
+    /// and those that are behind are not seen before these are consumed.
+    ///
+    /// # Errors
+    /// As [`Self::try_receive`].
+    pub fn try_peek(&self, buffer: &mut [u8]) -> Result<usize, Error> {
+        let mut state = self.endpoint.state.lock();
+        if state.fast.is_some() {
+            // All of its bytes are contiguous.
+            let copy = |bytes: &[u8]| {
+                let count = bytes.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&bytes[..count]);
+                (0, count)
+            };
+            return fast_receive(&mut state, None, copy).map(|(_, count, _)| count);
+        }
+        let (socket, stream) = state.stream_or_failure()?;
+        if !stream.check_receivable(socket, None)? {
+            return Ok(0);
+        }
+        socket.peek_slice(buffer).map_err(|_| Error::NotConnected)
+    }
+
     /// Like [`try_receive`](Self::try_receive), but waits where that would block.
     pub fn poll_receive(
         &self,

@@ -278,6 +278,35 @@ fn sending_and_receiving_in_place() {
     assert_eq!(server.poll_receive_with(context, |bytes| (0, bytes.len())), Poll::Ready(Ok(0)));
 }
 
+/// Both over loopback, where the bytes are in smoltcp's ring, and over Ethernet, where the
+/// connection is on the fast path after some exchanges.
+#[test]
+fn a_peek_sees_all_bytes_wherever_they_are() {
+    for target in ["127.0.0.1:7", "10.0.0.2:7"] {
+        let mut world = World::new();
+        let host = if target.starts_with("127") { &world.a } else { &world.b };
+        let listener = host.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+        let (client, server) = world.pair_at(&listener, address(target));
+        assert_eq!(server.try_peek(&mut [0; 9]), Err(Error::WouldBlock));
+        // The buffer has 4,096 bytes: a record begins at each of its places.
+        for round in 0..4096 {
+            let record = [round as u8, (round >> 8) as u8, 3, 4, 5];
+            assert_eq!(client.try_send(&record), Ok(5));
+            assert!(world.run_until(SECOND, |_| server.unread_bytes() == 5));
+            let (mut header, mut rest) = ([0; 4], [0; 9]);
+            assert_eq!(server.try_peek(&mut header), Ok(4), "{target}, round {round}");
+            assert_eq!(header, record[..4]);
+            assert_eq!(server.try_peek(&mut rest), Ok(5), "{target}, round {round}");
+            assert_eq!(rest[..5], record);
+            assert_eq!(server.try_receive(&mut rest), Ok(5));
+            assert_eq!(rest[..5], record);
+        }
+        drop(client);
+        assert!(world.run_until(SECOND, |_| server.readiness().end_of_stream));
+        assert_eq!(server.try_peek(&mut [0; 9]), Ok(0));
+    }
+}
+
 #[test]
 fn a_steady_stream_never_waits_for_a_delayed_acknowledgement() {
     // Small buffers and messages of all sizes: neither Nagle's algorithm nor the 10 ms delay of an

@@ -9,7 +9,7 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::poll::bits_if;
 use cops_abi::poll::event::{ERROR, HANG_UP, READ_HANG_UP, READABLE, WRITABLE};
-use cops_fallible::OutOfMemory;
+use cops_fallible::{List, OutOfMemory};
 use cops_net::{Behind, Connection, Error, Listener, PortSearch, Shutdown, TcpBinding};
 use spin::RwLock;
 
@@ -292,13 +292,17 @@ impl Socket {
     pub fn attempt_peek(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         let state = self.state.read();
         let State::Connected(connection) = &*state else { return Some(Err(Errno::ENOTCONN)) };
-        let copied = connection.try_receive_with(|bytes| {
-            let count = bytes.len().min(buffer.len());
-            buffer.write_at(0, &bytes[..count]);
-            (0, count)
-        });
-        match copied {
-            Ok(count) => Some(Ok(count)),
+        // No more than this is in the connection's buffer.
+        let length = buffer.len().min(super::tcp_buffer_bytes());
+        let mut copy = List::new();
+        if copy.try_resize(length, 0).is_err() {
+            return Some(Err(Errno::ENOMEM));
+        }
+        match connection.try_peek(&mut copy) {
+            Ok(count) => {
+                buffer.write_at(0, &copy[..count]);
+                Some(Ok(count))
+            }
             Err(Error::WouldBlock) => None,
             Err(error) => Some(Err(errno(error))),
         }
