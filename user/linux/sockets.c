@@ -192,6 +192,41 @@ static void peeks(void) {
     CHECK(close(ends[0]) == 0 && recv(ends[1], seen, 16, MSG_PEEK) == 0 && close(ends[1]) == 0);
 }
 
+/* Options that are set before there is a connection apply to it; a listener's are inherited. */
+static void set_option(int fd, int level, int name, int value) {
+    CHECK(setsockopt(fd, level, name, &value, sizeof value) == 0);
+    CHECK(option_of(fd, level, name) == value);
+}
+
+static void options(void) {
+    struct sockaddr_in address;
+    int server = server_socket(&address), client = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(option_of(client, SOL_SOCKET, SO_KEEPALIVE) == 0);
+    CHECK(option_of(client, IPPROTO_TCP, TCP_NODELAY) == is_cops());
+    set_option(client, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(client, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(client, IPPROTO_TCP, TCP_NODELAY, 0);
+    set_option(server, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(server, IPPROTO_TCP, TCP_NODELAY, 1);
+    for (int i = 1; i >= 0; i--) {
+        CHECK(connect(client, (void *)&address, sizeof address) == 0);
+        CHECK(next_events(server, POLLIN) == POLLIN);
+        int peer = accept(server, NULL, NULL);
+        CHECK(option_of(client, SOL_SOCKET, SO_KEEPALIVE) == i);
+        CHECK(option_of(client, IPPROTO_TCP, TCP_NODELAY) == (i ? 0 : is_cops()));
+        CHECK(option_of(peer, SOL_SOCKET, SO_KEEPALIVE) == i);
+        CHECK(option_of(peer, IPPROTO_TCP, TCP_NODELAY) == i);
+        /* Each has its own from then on. */
+        set_option(peer, SOL_SOCKET, SO_KEEPALIVE, !i);
+        CHECK(option_of(server, SOL_SOCKET, SO_KEEPALIVE) == i);
+        CHECK(close(client) == 0 && close(peer) == 0);
+        set_option(server, SOL_SOCKET, SO_KEEPALIVE, 0);
+        set_option(server, IPPROTO_TCP, TCP_NODELAY, 0);
+        client = socket(AF_INET, SOCK_STREAM, 0);
+    }
+    CHECK(close(client) == 0 && close(server) == 0);
+}
+
 /* A server with an event loop by edge, beside clients in threads. */
 enum { CLIENTS = 20, ROUNDS = 50 };
 static struct sockaddr_in place;
@@ -295,6 +330,7 @@ int main(void) {
     connections();
     connect_again();
     peeks();
+    options();
     event_loop();
     names();
     puts("sockets are in order");

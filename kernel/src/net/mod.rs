@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod datagrams;
+mod options;
 mod queues;
 mod service;
 mod socket;

@@ -13,6 +13,7 @@ use cops_fallible::{List, OutOfMemory};
 use cops_net::{Behind, Connection, Error, Listener, PortSearch, Shutdown, TcpBinding};
 use spin::RwLock;
 
+use super::options::Options;
 use super::queues::Queues;
 use super::{Timeouts, stack};
 use crate::mm::PinnedBuffer;
@@ -52,6 +53,13 @@ impl State {
         Ok(Some(()))
     }
 
+    fn connection(&self) -> Option<&Connection> {
+        match self {
+            Self::Connected(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
     /// A connection that was never established leaves the port to which the socket was bound.
     fn forget_failed(&mut self) {
         match core::mem::replace(self, Self::FRESH) {
@@ -83,6 +91,7 @@ pub struct Socket {
     /// A connection has begun, and no call of `connect` has reported yet how that ended.
     is_unreported: AtomicBool,
     queues: Queues,
+    options: Options,
     /// How long synchronous calls wait.
     pub timeouts: Timeouts,
 }
@@ -93,18 +102,25 @@ impl Socket {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn new(v6: bool) -> Result<Self, OutOfMemory> {
-        Self::in_state(v6, State::FRESH, Timeouts::none())
+        Self::in_state(v6, State::FRESH, Options::new(), Timeouts::none())
     }
 
-    /// As on Linux, a connection inherits the timeouts of the listening socket.
+    /// As on Linux, a connection inherits the options and timeouts of the listening socket.
     fn accepted(&self, connection: Connection) -> Result<Self, OutOfMemory> {
         let v6 = connection.local_address().is_ipv6();
-        Self::in_state(v6, State::Connected(connection), self.timeouts.copy())
+        let options = self.options.copy();
+        options.apply(&connection);
+        Self::in_state(v6, State::Connected(connection), options, self.timeouts.copy())
     }
 
-    fn in_state(v6: bool, state: State, timeouts: Timeouts) -> Result<Self, OutOfMemory> {
+    fn in_state(
+        v6: bool,
+        state: State,
+        options: Options,
+        timeouts: Timeouts,
+    ) -> Result<Self, OutOfMemory> {
         let (state, is_unreported) = (RwLock::new(state), AtomicBool::new(false));
-        Ok(Self { v6, state, is_unreported, queues: Queues::new()?, timeouts })
+        Ok(Self { v6, state, is_unreported, queues: Queues::new()?, options, timeouts })
     }
 
     fn unspecified(&self) -> SocketAddr {
@@ -160,7 +176,6 @@ impl Socket {
         match listener.try_accept() {
             Ok(connection) => {
                 let remote = connection.remote_address();
-                connection.set_no_delay(true);
                 Some(self.accepted(connection).map(|socket| (socket, remote)).map_err(Into::into))
             }
             Err(Error::WouldBlock) => None,
@@ -203,7 +218,7 @@ impl Socket {
             }
         }
         if let State::Connected(connection) = &*state {
-            connection.set_no_delay(true);
+            self.options.apply(connection);
         }
         self.is_unreported.store(true, Relaxed);
         drop(state);
@@ -396,18 +411,19 @@ impl Socket {
         }
     }
 
-    /// Sends small segments at once, if there is a connection.
-    pub fn set_no_delay(&self, no_delay: bool) {
-        if let State::Connected(connection) = &*self.state.read() {
-            connection.set_no_delay(no_delay);
-        }
+    /// Sets whether small segments are sent at once, by this connection or a later one.
+    pub fn set_no_delay(&self, is_on: bool) {
+        self.options.set_no_delay(is_on, self.state.read().connection());
     }
 
-    /// Probes the peer after each such interval of silence, if there is a connection.
-    pub fn set_keep_alive(&self, interval_microseconds: Option<u64>) {
-        if let State::Connected(connection) = &*self.state.read() {
-            connection.set_keep_alive(interval_microseconds);
-        }
+    /// Sets whether a silent peer is probed, by this connection or a later one.
+    pub fn set_keep_alive(&self, is_on: bool) {
+        self.options.set_keep_alive(is_on, self.state.read().connection());
+    }
+
+    /// What is set for its connection.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// Closes one direction or both.

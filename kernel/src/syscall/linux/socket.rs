@@ -25,8 +25,6 @@ const TIMEVAL_BYTES: usize = 16;
 const MICROSECONDS_PER_SECOND: u64 = 1_000_000;
 /// The size of a socket's buffers, as the options report it.
 const BUFFER_BYTES: u32 = 4096;
-/// Interval of keep-alive probes, in microseconds: two hours, as on Linux.
-const KEEP_ALIVE_MICROSECONDS: u64 = 7_200_000_000;
 
 /// The open file with this number, which is a socket.
 pub fn socket(args: &Arguments<'_>) -> Result<Arc<File>, Errno> {
@@ -99,9 +97,7 @@ pub fn set_option(process: &Process, args: &Arguments<'_>) -> CallResult {
     }
     match (option, &file.object) {
         (option::NO_DELAY, Object::Socket(socket)) => socket.set_no_delay(is_on),
-        (option::KEEP_ALIVE, Object::Socket(socket)) => {
-            socket.set_keep_alive(is_on.then_some(KEEP_ALIVE_MICROSECONDS));
-        }
+        (option::KEEP_ALIVE, Object::Socket(socket)) => socket.set_keep_alive(is_on),
         (option::BROADCAST, Object::Datagrams(socket)) => socket.allow_broadcasts(is_on),
         // There are no errors of datagrams.
         (option::ERRORS | option::ERRORS_V6, Object::Datagrams(_)) => {}
@@ -199,8 +195,11 @@ fn number_option(file: &File, option: (usize, usize)) -> Result<u32, Errno> {
         option::LISTENS => tcp.is_some_and(|socket| socket.is_listening()).into(),
         option::SEND_BUFFER | option::RECEIVE_BUFFER => BUFFER_BYTES,
         option::REUSE_ADDRESS | option::LINGER | option::ONLY_IPV6 => 0,
-        option::NO_DELAY if tcp.is_some() => 1,
-        _ => return Err(Errno::ENOPROTOOPT),
+        _ => match tcp.map(|socket| socket.options()) {
+            Some(options) if option == option::NO_DELAY => options.no_delay().into(),
+            Some(options) if option == option::KEEP_ALIVE => options.keep_alive().into(),
+            _ => return Err(Errno::ENOPROTOOPT),
+        },
     })
 }
 
