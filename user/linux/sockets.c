@@ -227,6 +227,49 @@ static void options(void) {
     CHECK(close(client) == 0 && close(server) == 0);
 }
 
+/* A socket for IPv6 shows IPv4 addresses as mapped ones. */
+static int is_mapped(const struct sockaddr_in6 *address, int length, in_port_t port) {
+    const struct in6_addr mapped = {{{[10] = 255, [11] = 255, [12] = 127, [15] = 1}}};
+    return length == sizeof *address && address->sin6_family == AF_INET6 &&
+           memcmp(&address->sin6_addr, &mapped, sizeof mapped) == 0 && address->sin6_port == port;
+}
+
+static void families(void) {
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6}, seen;
+    struct sockaddr_in address = {.sin_family = AF_INET}, own;
+    socklen_t length = sizeof any, own_length = sizeof own;
+    int server = socket(AF_INET6, SOCK_STREAM, 0);
+    CHECK(bind(server, (void *)&any, sizeof any) == 0 && listen(server, 10) == 0);
+    CHECK(getsockname(server, (void *)&any, &length) == 0 && length == sizeof any);
+    /* A client for IPv4, then one for IPv6 that connects to a mapped address. */
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = any.sin6_port;
+    int client = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(client, (void *)&address, sizeof address) == 0);
+    CHECK(getsockname(client, (void *)&own, &own_length) == 0 && own_length == sizeof own);
+    length = sizeof seen;
+    int peer = accept(server, (void *)&seen, &length);
+    CHECK(peer >= 0 && is_mapped(&seen, length, own.sin_port));
+    CHECK(option_of(peer, SOL_SOCKET, SO_DOMAIN) == AF_INET6);
+    CHECK(option_of(client, SOL_SOCKET, SO_DOMAIN) == AF_INET);
+    length = sizeof seen;
+    CHECK(getpeername(peer, (void *)&seen, &length) == 0 && is_mapped(&seen, length, own.sin_port));
+    length = sizeof seen;
+    CHECK(getsockname(peer, (void *)&seen, &length) == 0);
+    CHECK(is_mapped(&seen, length, any.sin6_port));
+    CHECK(close(client) == 0 && close(peer) == 0);
+    client = socket(AF_INET6, SOCK_STREAM, 0);
+    any.sin6_addr = seen.sin6_addr;
+    CHECK(connect(client, (void *)&any, sizeof any) == 0);
+    length = sizeof seen;
+    CHECK(getpeername(client, (void *)&seen, &length) == 0);
+    CHECK(is_mapped(&seen, length, any.sin6_port));
+    length = sizeof seen;
+    CHECK(getsockname(client, (void *)&seen, &length) == 0);
+    CHECK(is_mapped(&seen, length, seen.sin6_port));
+    CHECK(close(client) == 0 && close(server) == 0);
+}
+
 /* A server with an event loop by edge, beside clients in threads. */
 enum { CLIENTS = 20, ROUNDS = 50 };
 static struct sockaddr_in place;
@@ -331,6 +374,7 @@ int main(void) {
     connect_again();
     peeks();
     options();
+    families();
     event_loop();
     names();
     puts("sockets are in order");

@@ -89,14 +89,8 @@ impl Datagrams {
         SocketAddr::new(address, 0)
     }
 
-    /// An address as a program sees it: a socket for IPv6 has no others.
     fn shown(&self, address: SocketAddr) -> SocketAddr {
-        match address.ip() {
-            IpAddr::V4(v4) if self.v6 => {
-                SocketAddr::new(v4.to_ipv6_mapped().into(), address.port())
-            }
-            _ => address,
-        }
+        super::shown(self.v6, address)
     }
 
     /// Binds the socket to a local address; port 0: any free port. `None`: there are more ports to

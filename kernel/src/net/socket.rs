@@ -105,12 +105,11 @@ impl Socket {
         Self::in_state(v6, State::FRESH, Options::new(), Timeouts::none())
     }
 
-    /// As on Linux, a connection inherits the options and timeouts of the listening socket.
+    /// As on Linux, a connection inherits the family, options and timeouts of the listening socket.
     fn accepted(&self, connection: Connection) -> Result<Self, OutOfMemory> {
-        let v6 = connection.local_address().is_ipv6();
         let options = self.options.copy();
         options.apply(&connection);
-        Self::in_state(v6, State::Connected(connection), options, self.timeouts.copy())
+        Self::in_state(self.v6, State::Connected(connection), options, self.timeouts.copy())
     }
 
     fn in_state(
@@ -121,6 +120,10 @@ impl Socket {
     ) -> Result<Self, OutOfMemory> {
         let (state, is_unreported) = (RwLock::new(state), AtomicBool::new(false));
         Ok(Self { v6, state, is_unreported, queues: Queues::new()?, options, timeouts })
+    }
+
+    fn shown(&self, address: SocketAddr) -> SocketAddr {
+        super::shown(self.v6, address)
     }
 
     fn unspecified(&self) -> SocketAddr {
@@ -175,7 +178,7 @@ impl Socket {
         };
         match listener.try_accept() {
             Ok(connection) => {
-                let remote = connection.remote_address();
+                let remote = self.shown(connection.remote_address());
                 Some(self.accepted(connection).map(|socket| (socket, remote)).map_err(Into::into))
             }
             Err(Error::WouldBlock) => None,
@@ -442,12 +445,12 @@ impl Socket {
     /// # Errors
     /// None today; addresses of future families may have none.
     pub fn local_address(&self) -> Result<SocketAddr, Errno> {
-        Ok(match &*self.state.read() {
+        Ok(self.shown(match &*self.state.read() {
             State::Fresh(_) => self.unspecified(),
             State::Bound(binding) => binding.local_address(),
             State::Listening(listener) => listener.local_address(),
             State::Connected(connection) => connection.local_address(),
-        })
+        }))
     }
 
     /// The peer's address.
@@ -456,7 +459,7 @@ impl Socket {
     /// `ENOTCONN`.
     pub fn remote_address(&self) -> Result<SocketAddr, Errno> {
         match &*self.state.read() {
-            State::Connected(connection) => Ok(connection.remote_address()),
+            State::Connected(connection) => Ok(self.shown(connection.remote_address())),
             _ => Err(Errno::ENOTCONN),
         }
     }
