@@ -2,6 +2,7 @@
 //!
 //! Lock order: after an endpoint's lock. Therefore nothing here locks an endpoint.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::task::Waker;
 
@@ -12,10 +13,23 @@ use crate::chain::{Chain, READY};
 use crate::endpoint::Endpoint;
 use crate::wakers::WakerSet;
 
+/// Pays for the connections of a listener, half-open ones too, until they are accepted.
+///
+/// The stack calls it under its locks, so it must neither wait nor use the stack.
+pub trait Payer: Send + Sync {
+    /// Charges a connection. `false`: that is refused, and the connection with it.
+    fn charge(&self) -> bool;
+
+    /// Releases the charge for a connection.
+    fn release(&self);
+}
+
 /// Shared by a [`Listener`](crate::Listener) and the connections that it has not returned from
 /// accept.
 pub(crate) struct Backlog {
     limit: usize,
+    /// Pays for each connection in the queues; `None`: they cost nothing.
+    payer: Option<Box<dyn Payer>>,
     queues: Mutex<Queues>,
     /// What is behind it among [`ClosedListeners`].
     next_closed: Mutex<Option<Arc<Backlog>>>,
@@ -31,9 +45,10 @@ struct Queues {
 
 impl Backlog {
     /// `limit` applies to both queues together.
-    pub(crate) fn new(limit: usize) -> Backlog {
+    pub(crate) fn new(limit: usize, payer: Option<Box<dyn Payer>>) -> Backlog {
         Backlog {
             limit: limit.clamp(1, 4096),
+            payer,
             queues: Mutex::default(),
             next_closed: Mutex::default(),
         }
@@ -44,17 +59,34 @@ impl Backlog {
         !queues.closed && queues.half_open.len() + queues.ready.len() < self.limit
     }
 
-    /// Adds a half-open connection. Returns `false` if there is no room, no memory, or the listener
-    /// is closed.
+    /// Adds a half-open connection. Returns `false` if there is no room, no memory, the payer
+    /// refuses it, or the listener is closed.
     pub(crate) fn admit(&self, endpoint: &Arc<Endpoint>) -> bool {
+        if self.payer.as_ref().is_some_and(|payer| !payer.charge()) {
+            return false;
+        }
         let mut queues = self.queues.lock();
         let room = !queues.closed && queues.half_open.len() + queues.ready.len() < self.limit;
-        room && queues.half_open.try_insert(endpoint.number, endpoint.clone()).is_ok()
+        let admitted =
+            room && queues.half_open.try_insert(endpoint.number, endpoint.clone()).is_ok();
+        drop(queues);
+        if !admitted {
+            self.release();
+        }
+        admitted
+    }
+
+    /// A connection is in neither queue any more.
+    fn release(&self) {
+        if let Some(payer) = &self.payer {
+            payer.release();
+        }
     }
 
     /// Removes a connection with a failed handshake.
     pub(crate) fn forget(&self, endpoint: &Endpoint) {
-        self.queues.lock().half_open.remove(&endpoint.number);
+        let removed = self.queues.lock().half_open.remove(&endpoint.number);
+        removed.inspect(|_| self.release());
     }
 
     /// The handshake is complete: moves the connection to the queue to be accepted. Returns `false`
@@ -77,7 +109,8 @@ impl Backlog {
         {
             queues.acceptors.register(waker);
         }
-        endpoint
+        drop(queues);
+        endpoint.inspect(|_| self.release())
     }
 
     pub(crate) fn register(&self, waker: &Waker) {
@@ -99,7 +132,9 @@ impl Backlog {
     fn take_any(&self) -> Option<Arc<Endpoint>> {
         let mut queues = self.queues.lock();
         let half_open = queues.half_open.pop_first().map(|(_, endpoint)| endpoint);
-        half_open.or_else(|| queues.ready.pop_front())
+        let endpoint = half_open.or_else(|| queues.ready.pop_front());
+        drop(queues);
+        endpoint.inspect(|_| self.release())
     }
 }
 

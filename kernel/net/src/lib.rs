@@ -85,6 +85,7 @@ mod wakers;
 mod window;
 mod work;
 
+pub use backlog::Payer;
 pub use checksum::complete_checksum;
 pub use configuration::{
     Configuration, DATAGRAM_BYTES_MAX, EthernetAddressing, Lease, NameServers, RandomSeeds,

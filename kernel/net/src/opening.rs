@@ -1,12 +1,13 @@
 //! Creating sockets: binding, listening, connecting; choosing interface, source address and port.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use cops_fallible::try_arc;
 use smoltcp::wire::{IpAddress, IpCidr, IpEndpoint};
 
-use crate::backlog::Backlog;
+use crate::backlog::{Backlog, Payer};
 use crate::connection::Connection;
 use crate::endpoint::{Endpoint, LinkKind};
 use crate::error::Error;
@@ -201,7 +202,20 @@ impl TcpBinding {
     /// # Errors
     /// [`Error::OutOfMemory`]. The port is then released.
     pub fn listen(self, backlog: usize) -> Result<Listener, Error> {
-        let backlog = try_arc(Backlog::new(backlog))?;
+        self.listen_with(Backlog::new(backlog, None))
+    }
+
+    /// As [`listen`](Self::listen). Only connections that `payer` pays for can wait: the SYN of
+    /// another one is dropped, as beyond the backlog.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn listen_paid_by(self, payer: Box<dyn Payer>, backlog: usize) -> Result<Listener, Error> {
+        self.listen_with(Backlog::new(backlog, Some(payer)))
+    }
+
+    fn listen_with(self, backlog: Backlog) -> Result<Listener, Error> {
+        let backlog = try_arc(backlog)?;
         self.stack.shared.registry.lock().set_listener(self.claim.local, Some(backlog.clone()));
         Ok(Listener::new(self.stack, self.claim, backlog))
     }

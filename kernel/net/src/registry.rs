@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_listener_is_found_by_its_address() {
         let mut registry = registry(1);
-        let (exact, other) = (Arc::new(Backlog::new(1)), Arc::new(Backlog::new(1)));
+        let (exact, other) = (Arc::new(Backlog::new(1, None)), Arc::new(Backlog::new(1, None)));
         for (local, backlog) in [(address("10.0.0.1:80"), &exact), (address("10.0.0.2:80"), &other)]
         {
             registry.claim_now(Space::Stream, local).0.unwrap();

@@ -3,7 +3,9 @@
 mod common;
 
 use common::*;
-use cops_net::Error;
+use cops_net::{Connection, Error, Payer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 #[test]
@@ -276,6 +278,50 @@ fn sending_and_receiving_in_place() {
     assert!(world.run_until(SECOND, |_| server.readiness().end_of_stream));
     let context = &mut Context::from_waker(Waker::noop());
     assert_eq!(server.poll_receive_with(context, |bytes| (0, bytes.len())), Poll::Ready(Ok(0)));
+}
+
+/// Pays for so many connections at a time.
+struct Purse(Arc<AtomicUsize>);
+
+impl Payer for Purse {
+    fn charge(&self) -> bool {
+        self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    fn release(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn connections_wait_to_be_accepted_only_if_that_is_paid_for() {
+    let mut world = World::new();
+    let left = Arc::new(AtomicUsize::new(3));
+    let binding = world.b.stack.bind_tcp(address("0.0.0.0:7")).unwrap();
+    let listener = binding.listen_paid_by(Box::new(Purse(left.clone())), 16).unwrap();
+    let mut clients: Vec<_> =
+        (0..5).map(|_| world.a.stack.connect(address("10.0.0.2:7")).unwrap()).collect();
+    world.run_until(SECOND / 2, |_| false);
+    let established = |clients: &[Connection]| {
+        clients.iter().filter(|client| client.try_connected().is_ok()).count()
+    };
+    assert_eq!((established(&clients), left.load(Relaxed)), (3, 0));
+    assert!(world.b.stack.statistics().dropped_backlog_full >= 2);
+    // Each that is accepted makes room for another one, and is not paid for any more.
+    let accepted = [listener.try_accept().unwrap(), listener.try_accept().unwrap()];
+    assert_eq!(left.load(Relaxed), 2);
+    assert!(world.run_until(60 * SECOND, |_| established(&clients) == 5));
+    assert_eq!(left.load(Relaxed), 0);
+    drop(accepted);
+    // What is half open and fails is paid for no longer, nor is what a listener leaves behind.
+    drop(listener.try_accept().unwrap());
+    assert_eq!(left.load(Relaxed), 1);
+    clients.push(world.a.stack.connect(address("10.0.0.2:7")).unwrap());
+    let taken = world.run_until(SECOND, |_| left.load(Relaxed) == 0);
+    assert!(taken, "a connection that is half open costs nothing");
+    clients.pop().unwrap().abort();
+    drop(listener);
+    assert!(world.run_until(60 * SECOND, |_| left.load(Relaxed) == 3));
 }
 
 /// Both over loopback, where the bytes are in smoltcp's ring, and over Ethernet, where the

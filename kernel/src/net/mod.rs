@@ -2,6 +2,7 @@
 //! drive it.
 #![forbid(unsafe_code)]
 
+mod backlog;
 mod datagrams;
 mod options;
 mod queues;

@@ -9,14 +9,16 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::poll::bits_if;
 use cops_abi::poll::event::{ERROR, HANG_UP, READ_HANG_UP, READABLE, WRITABLE};
-use cops_fallible::{List, OutOfMemory};
+use cops_fallible::{List, OutOfMemory, try_box};
 use cops_net::{Behind, Connection, Error, Listener, PortSearch, Shutdown, TcpBinding};
 use spin::RwLock;
 
+use super::backlog::BacklogPayer;
 use super::options::Options;
 use super::queues::Queues;
 use super::{Timeouts, stack};
 use crate::mm::PinnedBuffer;
+use crate::mm::quota::Family;
 use crate::sched::{WaitQueue, Waiting};
 
 /// The state of a socket.
@@ -147,19 +149,21 @@ impl Socket {
         self.state.write().bind(address)
     }
 
-    /// Makes the socket listen. Up to `backlog` connections can wait to be accepted. `None`: call
-    /// again, as for [`Self::bind`].
+    /// Makes the socket listen. Up to `backlog` connections can wait to be accepted, and are
+    /// charged to `family` until they are. `None`: call again, as for [`Self::bind`].
     ///
     /// # Errors
-    /// `EINVAL` if it is connected or already listens.
-    pub fn listen(&self, backlog: usize) -> Result<Option<()>, Errno> {
+    /// `EINVAL` if it is connected or already listens, `ENOMEM`.
+    pub fn listen(&self, backlog: usize, family: Family) -> Result<Option<()>, Errno> {
+        let payer = try_box(BacklogPayer(family))?;
         let mut state = self.state.write();
         if matches!(*state, State::Fresh(_)) && state.bind(self.unspecified())?.is_none() {
             return Ok(None);
         }
         match core::mem::replace(&mut *state, State::FRESH) {
             State::Bound(binding) => {
-                *state = State::Listening(binding.listen(backlog).map_err(errno)?);
+                let listener = binding.listen_paid_by(payer, backlog).map_err(errno)?;
+                *state = State::Listening(listener);
                 drop(state);
                 self.queues.notify_watches();
                 Ok(Some(()))

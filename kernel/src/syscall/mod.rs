@@ -388,7 +388,7 @@ fn dispatch(
             network::socket(process, args.number(0), args.number(1), args.number(2)).into()
         }
         number::BIND => network::bind(&args.socket(0)?, args.socket_address(1)?).into(),
-        number::LISTEN => network::listen(&args.socket(0)?, args.number(1)).into(),
+        number::LISTEN => network::listen(process, &args.socket(0)?, args.number(1)).into(),
         number::ACCEPT => {
             let (socket, peer) = (args.socket(0)?, args.optional_address_out(1)?);
             submit(cpu, frame, network::accept(socket, peer, 0)?)

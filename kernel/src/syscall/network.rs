@@ -54,9 +54,14 @@ pub fn bind(socket: &SocketFile, address: SocketAddr) -> Result<Option<usize>, E
 /// `listen(fd, backlog)`.
 ///
 /// `Ok(None)`: a portion is completed, call again.
-pub fn listen(socket: &SocketFile, backlog: usize) -> Result<Option<usize>, Errno> {
+pub fn listen(
+    process: &Process,
+    socket: &SocketFile,
+    backlog: usize,
+) -> Result<Option<usize>, Errno> {
     const BACKLOG_MAX: usize = 4096;
-    Ok(socket.stream()?.listen(backlog.clamp(1, BACKLOG_MAX))?.map(|()| 0))
+    let backlog = backlog.clamp(1, BACKLOG_MAX);
+    Ok(socket.stream()?.listen(backlog, process.family)?.map(|()| 0))
 }
 
 /// `accept4(fd, *mut sockaddr, *mut u32, flags)`.

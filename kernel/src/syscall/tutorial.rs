@@ -227,7 +227,7 @@ fn listen(process: &Process, port: u16) -> CallResult {
     // A given port is found, or not, in one portion.
     socket
         .bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port))?
-        .and(socket.listen(BACKLOG)?)
+        .and(socket.listen(BACKLOG, process.family)?)
         .ok_or(Errno::EAGAIN)?;
     insert(process, Object::Socket(socket))
 }

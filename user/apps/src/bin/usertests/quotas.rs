@@ -7,8 +7,9 @@ use cops::abi::Errno;
 use cops::abi::syscall::{CLOCK_NANOSLEEP, COPS_QUOTA, signal};
 use cops::io::{Read, Write, pipe};
 use cops::memory::statistics;
+use cops::net::{Ipv4Addr, TcpListener, TcpStream};
 use cops::process::{self, Child, ExitCode, Resource};
-use cops::time::{Duration, Instant, sleep};
+use cops::time::{Duration, Instant, sleep, timeout};
 use cops::{inspect, task};
 
 use crate::harness::{Failure, Outcome, errno, run, soon, start, start_tied};
@@ -20,6 +21,7 @@ tests! { quotas:
     a_memory_hog_beside_an_innocent_process,
     many_hogs_beside_an_innocent_process,
     full_pipes_are_charged,
+    connections_that_wait_are_charged,
     sleeps_by_the_thousand_beside_an_honest_sleep,
     more_descriptors_than_there_are,
     a_fork_bomb,
@@ -92,8 +94,7 @@ fn hold_pipes() -> ExitCode {
             let mut all = Vec::with_capacity(40_000);
             let bytes = [7; 4096];
             while let Ok((reader, mut writer)) = pipe() {
-                while let Ok(Ok(_)) =
-                    cops::time::timeout(Duration::from_millis(5), writer.write(&bytes)).await
+                while let Ok(Ok(_)) = timeout(Duration::from_millis(5), writer.write(&bytes)).await
                 {
                 }
                 all.push((reader, writer));
@@ -212,6 +213,46 @@ async fn many_hogs_beside_an_innocent_process() -> Outcome {
 
 async fn full_pipes_are_charged() -> Outcome {
     innocent_beside("hold-pipes").await
+}
+
+/// A program that connects to itself, closes the clients and accepts nothing pays for what is left.
+async fn connections_that_wait_are_charged() -> Outcome {
+    const COUNT: usize = 20;
+    const BYTES_EACH: u64 = 12 << 10;
+    const ROOM: u64 = 1 << 20;
+    let used = || process::quota(0, Resource::Memory).map(|quota| quota.used);
+    let listener = TcpListener::bind_with_backlog((Ipv4Addr::LOCALHOST, 0), 4096)?;
+    let address = listener.local_address()?;
+    let client = || async move {
+        let mut client = TcpStream::connect(address).await?;
+        client.write_all(b"x").await
+    };
+    let before = used()?;
+    for _ in 0..COUNT {
+        soon("connect", client()).await??;
+    }
+    let waiting = used()?;
+    check!(waiting >= before + COUNT as u64 * BYTES_EACH, "charged {before}, then {waiting}");
+    // Without quota for more, no more can wait.
+    process::set_quota(0, Resource::Memory, waiting + ROOM)?;
+    let mut more = 0;
+    while let Ok(connected) = timeout(Duration::from_millis(300), client()).await {
+        connected?;
+        more += 1;
+        check!(more <= ROOM / BYTES_EACH, "{more} connections wait without a charge");
+    }
+    check!(more >= ROOM / BYTES_EACH / 2, "only {more} more connections");
+    // One that is accepted and closed is charged no longer, and neither are those that are left.
+    drop(soon("accept", listener.accept()).await??);
+    soon("connect again", client()).await??;
+    drop(listener);
+    let begin = Instant::now();
+    // Its heap may have grown.
+    while used()? > before + COUNT as u64 * BYTES_EACH / 2 {
+        check!(begin.elapsed() < Duration::from_secs(10), "{} bytes of {before}", used()?);
+        sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
 }
 
 async fn sleeps_by_the_thousand_beside_an_honest_sleep() -> Outcome {
