@@ -32,7 +32,7 @@ pub use list::List;
 pub use map::Map;
 pub use pointer::{set_promise, try_arc, try_arc_with, try_box};
 pub use queue::Queue;
-pub use table::Table;
+pub use table::{Cursor, Table};
 pub use text::Text;
 
 /// There is not enough memory, or no contiguous block that is large enough.

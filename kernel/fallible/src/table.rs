@@ -15,6 +15,8 @@
 //! gets a seed that is not known there. The buckets are in segments of 2 KiB, and an
 //! entry is an allocation of its own, so growth needs no large piece of memory. Without memory for
 //! a segment the lists become longer.
+//!
+//! A sweep over all entries is done in portions, too: see [`Cursor`].
 
 use alloc::boxed::Box;
 use core::hash::{BuildHasher, Hash};
@@ -51,6 +53,15 @@ pub struct Table<K, V> {
     /// A node for the next insertion.
     spare: Link<K, V>,
 }
+
+/// How far a sweep over a table has come: see [`Table::bucket`].
+///
+/// The hashes with the same low bits are in one bucket. With their bits in reverse order, they are
+/// an interval, and the cursor is where the next interval begins. More buckets divide intervals, and
+/// fewer join them. So whatever is inserted or removed during a sweep, every entry that is there all
+/// the time is met, and the sweep ends. An entry may be met twice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cursor(u64);
 
 impl<K, V> Default for Table<K, V> {
     fn default() -> Self {
@@ -149,14 +160,30 @@ impl<K, V> Table<K, V> {
         }
     }
 
+    /// The entries of the bucket at `cursor`, and where the next one is; `None` after the last. If
+    /// the table is changed before all of these entries have been looked at, the sweep continues
+    /// with the same cursor.
+    pub fn bucket(&self, cursor: Cursor) -> (impl Iterator<Item = (&K, &V)>, Option<Cursor>) {
+        let hash = cursor.0.reverse_bits();
+        let number = self.number(hash);
+        // A bucket that is not yet split has two intervals, and is met at each.
+        let last = cursor.0 | (u64::MAX >> self.mask.count_ones());
+        let link = self.segments.get(number / SEGMENT).map(|segment| &segment[number % SEGMENT]);
+        (entries(link), last.checked_add(1).map(Cursor))
+    }
+
     /// All entries, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let links = self.segments.iter().flat_map(|segment| segment.iter());
-        let nodes = links.flat_map(|link| {
-            core::iter::successors(link.as_deref(), |node: &&Node<K, V>| node.next.as_deref())
-        });
-        nodes.filter_map(|node| node.entry.as_ref().map(|(key, value)| (key, value)))
+        links.flat_map(|link| entries(Some(link)))
     }
+}
+
+/// The entries of a list.
+fn entries<K, V>(link: Option<&Link<K, V>>) -> impl Iterator<Item = (&K, &V)> {
+    let first = link.and_then(|link| link.as_deref());
+    let nodes = core::iter::successors(first, |node: &&Node<K, V>| node.next.as_deref());
+    nodes.filter_map(|node| node.entry.as_ref().map(|(key, value)| (key, value)))
 }
 
 impl<K: Eq + Hash, V> Table<K, V> {
@@ -307,6 +334,7 @@ impl<K, V> Drop for Table<K, V> {
 mod tests {
     extern crate std;
     use std::collections::HashMap;
+    use std::vec;
     use std::vec::Vec;
 
     use proptest::prelude::*;
@@ -356,6 +384,47 @@ mod tests {
             all.sort_unstable();
             expected.sort_unstable();
             prop_assert_eq!(all, expected);
+        }
+    }
+
+    proptest! {
+        /// Each step of the sweep comes after some insertions (positive) or removals.
+        #[test]
+        fn a_sweep_meets_all_that_is_there_all_the_time(
+            first in 0..1500u32,
+            changes in prop::collection::vec(-40..40i32, 0..200),
+            seed: u64,
+        ) {
+            let mut table = Table::new(seed);
+            for key in 0..first {
+                table.try_insert(key, ()).unwrap();
+            }
+            let (mut next, mut removed) = (first, 0);
+            let (mut met, mut steps) = (vec![false; first as usize], 0);
+            let (mut cursor, mut changes) = (Some(Cursor::default()), changes.into_iter());
+            while let Some(at) = cursor {
+                let change = changes.next().unwrap_or(0);
+                for _ in 0..change {
+                    table.try_insert(next, ()).unwrap();
+                    next += 1;
+                }
+                for _ in change..0 {
+                    table.remove(&removed);
+                    removed += 1;
+                }
+                let (entries, next) = table.bucket(at);
+                for (&key, ()) in entries {
+                    if let Some(met) = met.get_mut(key as usize) {
+                        *met = true;
+                    }
+                }
+                prop_assert!(next.is_none_or(|next| next.0 > at.0));
+                cursor = next;
+                steps += 1;
+            }
+            prop_assert!(met.iter().enumerate().all(|(key, met)| *met || (key as u32) < removed));
+            let buckets = (next as usize).max(BUCKETS_MIN) * BUCKETS_PER_ENTRY_MAX;
+            prop_assert!(steps <= buckets.next_power_of_two());
         }
     }
 

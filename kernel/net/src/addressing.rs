@@ -2,9 +2,9 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 
-use cops_fallible::{OutOfMemory, try_box};
+use cops_fallible::{Cursor, OutOfMemory, try_box};
 use smoltcp::iface::{Config, Interface};
 use smoltcp::socket::dhcpv4;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Cidr, Ipv6Address};
@@ -21,6 +21,10 @@ use crate::recent::Recent;
 use crate::script::MADE_UP_BYTES_MAX;
 use crate::shared::Shared;
 use crate::work::give_turn;
+
+/// Buckets of the table of connections that one step looks at: a bucket has about one connection,
+/// and to end one takes some hundred instructions, besides its turn.
+const HOMELESS_BUCKETS_PER_STEP: u32 = 8;
 
 /// Creates the loopback interface.
 ///
@@ -184,57 +188,83 @@ impl LinkCore {
             }
         };
         let lease = lease.filter(|(address, _)| is_host(address.address().into()));
+        let address = lease.map(|(address, _)| address);
+        let router = lease.and_then(|(_, router)| router);
+        self.set_ipv4(address, router.filter(|router| is_host((*router).into())));
+        self.publish(shared, name_servers);
+    }
+
+    /// Sets the only IPv4 address and the gateway. What is the same already has no effect: a server
+    /// can renew a lease, and change other options, as often as it likes.
+    fn set_ipv4(&mut self, address: Option<Ipv4Cidr>, gateway: Option<Ipv4Addr>) {
+        let (old_address, old_gateway) = (self.ipv4_address(), self.ipv4_gateway());
+        if (address, gateway) == (old_address, old_gateway) {
+            return;
+        }
         self.begin_epoch();
         self.interface.routes_mut().remove_default_ipv4_route();
         self.interface.update_ip_addrs(|addresses| {
             addresses.retain(|address| matches!(address, IpCidr::Ipv6(_)));
-            if let Some((address, _)) = lease {
+            if let Some(address) = address {
                 // Cannot fail: there is room for eight addresses, and these are two.
                 let _ = addresses.push(IpCidr::Ipv4(address));
             }
         });
-        if let Some(router) = lease.and_then(|(_, router)| router) {
-            self.set_gateway(router.into());
+        if let Some(gateway) = gateway {
+            self.set_gateway(gateway.into());
         }
-        self.publish(shared, name_servers);
-        self.end_homeless_connections(shared);
+        let is_gone = |old: Ipv4Cidr| !self.interface.has_ip_addr(old.address());
+        if old_address.is_some_and(is_gone) {
+            self.homeless_from = Some(Cursor::default());
+        }
     }
 
-    /// Ends the connections of an address that is gone now, rather than at their next segment.
-    fn end_homeless_connections(&mut self, shared: &Shared) {
-        for (key, endpoint) in self.flows.iter() {
-            if self.interface.has_ip_addr(key.local.addr) {
-                continue;
+    /// Ends connections of an address that is gone now, rather than at their next segment: those in
+    /// the next few buckets of the table. Returns whether there was anything to do.
+    pub(crate) fn end_homeless_connections(&mut self, shared: &Shared) -> bool {
+        let begun = self.homeless_from.is_some();
+        for _ in 0..HOMELESS_BUCKETS_PER_STEP {
+            let Some(cursor) = self.homeless_from else { break };
+            let (connections, next) = self.flows.bucket(cursor);
+            self.homeless_from = next;
+            for (key, endpoint) in connections {
+                if self.interface.has_ip_addr(key.local.addr) {
+                    continue;
+                }
+                let mut state = endpoint.state.lock();
+                if let Some((socket, stream)) = state.stream() {
+                    stream.abort(socket, Error::ConnectionAborted, &shared.counters);
+                } else if let Some(stream) = state.record() {
+                    stream.doomed = true;
+                }
+                drop(state);
+                give_turn(&mut self.turns, endpoint);
             }
-            let mut state = endpoint.state.lock();
-            if let Some((socket, stream)) = state.stream() {
-                stream.abort(socket, Error::ConnectionAborted, &shared.counters);
-            } else if let Some(stream) = state.record() {
-                stream.doomed = true;
-            }
-            drop(state);
-            give_turn(&mut self.turns, endpoint);
+        }
+        begun
+    }
+
+    fn ipv4_address(&self) -> Option<Ipv4Cidr> {
+        self.interface.ip_addrs().iter().find_map(|address| match address {
+            IpCidr::Ipv4(cidr) => Some(*cidr),
+            IpCidr::Ipv6(_) => None,
+        })
+    }
+
+    fn ipv4_gateway(&self) -> Option<Ipv4Addr> {
+        match self.interface.routes().get_default_ipv4_route()?.via_router {
+            IpAddress::Ipv4(gateway) => Some(gateway),
+            IpAddress::Ipv6(_) => None,
         }
     }
 
     /// Publishes the IPv4 configuration and wakes the coroutines that wait for one.
     fn publish(&self, shared: &Shared, name_servers: NameServers) {
-        let address = self.interface.ip_addrs().iter().find_map(|address| match address {
-            IpCidr::Ipv4(cidr) => Some::<Ipv4Cidr>(*cidr),
-            IpCidr::Ipv6(_) => None,
-        });
-        let gateway =
-            self.interface.routes().get_default_ipv4_route().and_then(|route| {
-                match route.via_router {
-                    IpAddress::Ipv4(gateway) => Some(gateway),
-                    IpAddress::Ipv6(_) => None,
-                }
-            });
         let mut network = shared.network.lock();
-        network.lease = address.map(|address| Lease {
+        network.lease = self.ipv4_address().map(|address| Lease {
             address: address.address(),
             prefix_length: address.prefix_len(),
-            gateway,
+            gateway: self.ipv4_gateway(),
             name_servers,
         });
         if network.lease.is_some() {

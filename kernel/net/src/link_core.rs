@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use cops_fallible::{List, Map, Table};
+use cops_fallible::{Cursor, List, Map, Table};
 use cops_lock::MutexGuard;
 use smoltcp::iface::{Interface, SocketSet};
 use smoltcp::time::Instant;
@@ -49,6 +49,8 @@ pub(crate) struct LinkCore {
     pub(crate) recent: Recent,
     /// TCP endpoints by their pair of addresses.
     pub(crate) flows: Table<FlowKey, Arc<Endpoint>>,
+    /// Where the search for connections of an address that is gone continues in that table.
+    pub(crate) homeless_from: Option<Cursor>,
     /// UDP endpoints by local port.
     pub(crate) datagrams: Table<u16, List<Arc<Endpoint>>>,
     pub(crate) dhcp: Option<Arc<Endpoint>>,
@@ -108,6 +110,7 @@ impl LinkCore {
             hardware: u64::MAX,
             recent: Recent::default(),
             flows: Table::new(seed),
+            homeless_from: None,
             datagrams: Table::new(seed),
             dhcp: None,
             time_wait: TimeWaitTable::new(seed),

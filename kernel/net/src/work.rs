@@ -1,5 +1,6 @@
 //! Work of an interface that is done in turns: timers, loopback packets, endpoints that wait for
-//! the device or a neighbour, the outbox. All of it in bounded portions.
+//! the device or a neighbour, the outbox, connections of an address that is gone. All of it in
+//! bounded portions.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -58,8 +59,9 @@ impl LinkCore {
     }
 
     /// Serves loopback packets, endpoints that wait for the device or a neighbour, and the outbox,
-    /// until nothing is left or `steps` are used up. Returns `true` in the latter case. A step is a
-    /// frame that is moved, or an endpoint for which none is.
+    /// and ends connections of an address that is gone, until nothing is left or `steps` are used
+    /// up. Returns `true` in the latter case. A step is a frame that is moved, or an endpoint for
+    /// which none is, or a few buckets of the table of connections.
     pub(crate) fn serve_pending(
         &mut self,
         shared: &Arc<Shared>,
@@ -73,7 +75,8 @@ impl LinkCore {
                 let progress = self.receive_loopback(shared)
                     || self.serve_blocked(shared)
                     || self.retry_neighbour(shared)
-                    || self.serve_outbox(shared, outbox);
+                    || self.serve_outbox(shared, outbox)
+                    || self.end_homeless_connections(shared);
                 if !progress {
                     break;
                 }
@@ -100,7 +103,11 @@ impl LinkCore {
             Transport::Loopback(queue) => !queue.is_empty(),
             Transport::Ethernet(..) => false,
         };
-        packets || self.to_retry > 0 || !self.turns.is_empty() || !self.blocked.is_empty()
+        packets
+            || self.to_retry > 0
+            || !self.turns.is_empty()
+            || !self.blocked.is_empty()
+            || self.homeless_from.is_some()
     }
 
     pub(crate) fn transport_flush(&mut self) {
