@@ -23,7 +23,7 @@
 use alloc::sync::Arc;
 use core::net::Ipv4Addr;
 
-use cops_fallible::{OutOfMemory, Table};
+use cops_fallible::{Cursor, OutOfMemory, Table};
 use smoltcp::iface::SocketSet;
 use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, IpAddress};
 
@@ -33,8 +33,11 @@ use crate::link_core::LinkCore;
 use crate::path::{EthernetHeader, Hop};
 use crate::shared::Shared;
 
-/// The table is tidied when it has two hops for each connection, and so many more.
+/// Unused hops are freed when the table has two hops for each connection, and so many more.
 const UNUSED_MAX: usize = 16;
+/// Then each insertion looks at so many buckets, less the number of hops that it frees. The table
+/// is half empty at least, so that frees more than one hop on average.
+const BUCKETS_PER_INSERTION: u32 = 8;
 
 impl LinkCore {
     /// smoltcp has processed a frame with ARP.
@@ -144,12 +147,13 @@ impl LinkCore {
 /// The next hops of connections, by address.
 pub(crate) struct Hops {
     table: Table<Ipv4Addr, Arc<Hop>>,
-    seed: u64,
+    /// Where the search for unused ones continues.
+    tidy_from: Cursor,
 }
 
 impl Hops {
     pub(crate) fn new(seed: u64) -> Hops {
-        Hops { table: Table::new(seed), seed }
+        Hops { table: Table::new(seed), tidy_from: Cursor::default() }
     }
 
     /// The hop with this address, which is inserted if there is none. It holds: a hop that a path
@@ -166,21 +170,53 @@ impl Hops {
             return Ok(hop.clone());
         }
         if self.table.len() >= 2 * connections + UNUSED_MAX {
-            let mut used = Table::new(self.seed);
-            for (&address, hop) in self.table.iter().filter(|(_, hop)| Arc::strong_count(hop) > 1) {
-                used.try_insert(address, hop.clone())?;
-            }
-            self.table = used;
+            self.free_some();
         }
         let hop = Hop::try_new(address)?;
         self.table.try_insert(address, hop.clone())?;
         Ok(hop)
+    }
+
+    /// Frees a few of the hops that no path uses.
+    fn free_some(&mut self) {
+        for _ in 0..BUCKETS_PER_INSERTION {
+            let (hops, next) = self.table.bucket(self.tidy_from);
+            let unused = hops.filter(|(_, hop)| Arc::strong_count(hop) == 1);
+            match unused.map(|(&address, _)| address).last() {
+                Some(unused) => drop(self.table.remove(&unused)),
+                None => self.tidy_from = next.unwrap_or_default(),
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
+
+    /// As many addresses as there can be, of which half are in use, and then others.
+    #[test]
+    fn no_insertion_frees_many_hops() {
+        const CONNECTIONS: u32 = 4000;
+        let mut hops = Hops::new(1);
+        let limit = 2 * CONNECTIONS as usize + UNUSED_MAX;
+        let mut hop = |number| {
+            let hop = hops.get_or_insert(Ipv4Addr::from_bits(number), CONNECTIONS as usize);
+            (hop.unwrap(), hops.table.len())
+        };
+        let used: Vec<_> = (0..CONNECTIONS).map(|number| hop(number).0).collect();
+        let (mut before, mut longest) = (0, 0);
+        for number in CONNECTIONS..20 * CONNECTIONS {
+            let (_, after) = hop(number);
+            assert!(before < after + 8, "{before} hops, then {after}");
+            (before, longest) = (after, longest.max(after));
+        }
+        assert!((limit..limit * 5 / 4).contains(&longest), "{longest} hops");
+        for (number, used) in (0..).zip(&used) {
+            assert!(Arc::ptr_eq(used, &hop(number).0));
+        }
+    }
 
     #[test]
     fn hops_that_no_connection_uses_are_freed() {
