@@ -1,6 +1,7 @@
 //! Bytes in order that grow by need: the buffers of a connection on the fast path.
 
 use cops_fallible::{List, OutOfMemory};
+use smoltcp::socket::tcp::SocketBuffer;
 
 /// The smallest room that is allocated: a short message.
 pub(crate) const BYTES_MIN: usize = 256;
@@ -102,6 +103,14 @@ impl ByteQueue {
     /// Frees the memory of an empty queue. Returns how many bytes that was.
     pub(crate) fn release(&mut self) -> usize {
         if self.is_empty() { core::mem::take(self).bytes.len() } else { 0 }
+    }
+
+    /// The same bytes in the same memory, as smoltcp has them.
+    pub(crate) fn into_buffer(self) -> SocketBuffer<'static> {
+        let mut buffer = SocketBuffer::new(self.bytes.into_vec());
+        buffer.enqueue_unallocated(self.end);
+        buffer.dequeue_allocated(self.start);
+        buffer
     }
 
     /// Whether it has memory.

@@ -402,7 +402,10 @@ impl Connection {
                 ..Readiness::default()
             };
         }
-        let Some((socket, stream)) = state.stream() else { return Readiness::default() };
+        let has_failed = state.record().is_some_and(|stream| stream.failure.is_some());
+        let Some((socket, stream)) = state.stream() else {
+            return Readiness::without_socket(has_failed);
+        };
         let end_of_stream = (stream.received_fin || stream.read_shut) && !socket.can_recv();
         let over = socket.state() == State::Closed;
         Readiness {

@@ -15,6 +15,20 @@ pub struct Readiness {
     pub failed: bool,
 }
 
+impl Readiness {
+    /// That of a connection without a socket that is not on the fast path. One has failed: every
+    /// operation returns how.
+    pub(crate) fn without_socket(has_failed: bool) -> Readiness {
+        Readiness {
+            readable: has_failed,
+            writable: has_failed,
+            end_of_stream: has_failed,
+            closed: has_failed,
+            failed: has_failed,
+        }
+    }
+}
+
 /// What is behind received bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Behind {

@@ -36,6 +36,10 @@ impl LinkCore {
                 return;
             }
             if self.leave_fast_path(shared, endpoint, state, now).is_err() {
+                let segment = arrival.as_ref().and_then(|arrival| arrival.segment);
+                if self.end_if_reset(shared, endpoint, state, segment) {
+                    return;
+                }
                 if arrival.is_some() {
                     counters.dropped_no_room.add(1);
                 }

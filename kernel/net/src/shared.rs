@@ -159,7 +159,10 @@ impl Drop for ConnectionSlot {
 }
 
 /// Permission to have the socket of one TCP connection. Dropped when it is freed.
-pub(crate) struct BufferSlot(Arc<Shared>);
+pub(crate) struct BufferSlot {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
 
 impl BufferSlot {
     fn bytes(shared: &Shared) -> usize {
@@ -181,14 +184,22 @@ impl BufferSlot {
     }
 
     fn within(shared: &Arc<Shared>, part: usize) -> Result<BufferSlot, OutOfMemory> {
-        let charged = shared.charge_bytes(Self::bytes(shared), part);
-        charged.then(|| BufferSlot(shared.clone())).ok_or(OutOfMemory)
+        let bytes = Self::bytes(shared);
+        let charged = shared.charge_bytes(bytes, part);
+        charged.then(|| BufferSlot { shared: shared.clone(), bytes }).ok_or(OutOfMemory)
+    }
+
+    /// For a closed socket with the queue that `charge` is for, also beyond the limit.
+    pub(crate) fn of_queue(mut charge: QueueCharge) -> BufferSlot {
+        charge.resume(Endpoint::socket_bytes());
+        let bytes = core::mem::take(&mut charge.bytes);
+        BufferSlot { shared: charge.shared.clone(), bytes }
     }
 }
 
 impl Drop for BufferSlot {
     fn drop(&mut self) {
-        self.0.charged_bytes.fetch_sub(Self::bytes(&self.0), Ordering::Relaxed);
+        self.shared.charged_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

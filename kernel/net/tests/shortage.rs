@@ -4,7 +4,8 @@
 mod common;
 
 use common::*;
-use cops_net::{Connection, Error, Listener};
+use cops_net::{Connection, Error, Listener, Shutdown};
+use std::task::Poll;
 
 /// What all connections of host `b` may have.
 const LIMIT: usize = 2_000_000;
@@ -189,6 +190,14 @@ fn queues_are_freed_and_used_again_without_end() {
 
 /// A connection of which the queues are freed, and others that keep all of the memory.
 fn without_memory(count: usize) -> (World, Vec<(Connection, Connection)>, Vec<Connection>) {
+    without_memory_after(count, |_, _| {})
+}
+
+/// The same; `act` does something with the connections while there is memory.
+fn without_memory_after(
+    count: usize,
+    act: impl FnOnce(&mut World, &[(Connection, Connection)]),
+) -> (World, Vec<(Connection, Connection)>, Vec<Connection>) {
     let (mut world, listener) = world_with(200_000);
     let mut pairs = Vec::new();
     for _ in 0..count + 30 {
@@ -197,6 +206,7 @@ fn without_memory(count: usize) -> (World, Vec<(Connection, Connection)>, Vec<Co
     }
     // Their peers do not read, so their queues stay full.
     let hoard: Vec<_> = pairs.split_off(count);
+    act(&mut world, &pairs);
     for _ in 0..40 {
         for (_, server) in &hoard {
             flood(server);
@@ -240,7 +250,7 @@ fn writes_without_memory_wait_until_there_is_some() {
     assert!(world.now() - began <= 330_000, "{} us", world.now() - began);
     for (index, (client, server)) in pairs[..COUNT - 1].iter().enumerate() {
         assert!(server.readiness().writable);
-        assert_eq!(write(index), std::task::Poll::Ready(Ok(3000)));
+        assert_eq!(write(index), Poll::Ready(Ok(3000)));
         let mut left = 3000;
         assert!(world.run_until(SECOND, |_| {
             left -= client.try_receive(&mut [0; 4096]).unwrap_or(0);
@@ -265,10 +275,53 @@ fn a_write_that_waits_for_memory_ends_with_its_connection() {
     assert!(flag.take());
     assert!(matches!(
         server.poll_send(&mut context, b"over"),
-        std::task::Poll::Ready(Err(Error::ConnectionAborted | Error::NotConnected))
+        Poll::Ready(Err(Error::ConnectionAborted | Error::NotConnected))
     ));
     world.run_for(SECOND);
     drop(client);
+}
+
+/// A reset is sent once, so it must not be lost for want of memory.
+#[test]
+fn a_reset_ends_a_connection_without_memory_for_a_socket() {
+    let send = |world: &mut World, pairs: &[(Connection, Connection)]| {
+        assert_eq!(pairs[0].0.try_send(b"unread"), Ok(6));
+        assert!(world.run_until(SECOND, |_| pairs[0].1.unread_bytes() == 6));
+    };
+    let (mut world, mut pairs, hoard) = without_memory_after(2, send);
+    // There is none for sockets either, once the others have them.
+    let refused = hoard.chunks(2).filter(|pair| pair[1].shutdown(Shutdown::Write).is_err());
+    assert!(refused.count() > 0, "there is memory");
+    let before = world.b.stack.statistics();
+    let flags: Vec<_> = pairs.iter().map(|_| Flag::new()).collect();
+    let receive = |index: usize, server: &Connection| {
+        let mut context = std::task::Context::from_waker(&flags[index].1);
+        server.poll_receive(&mut context, &mut [0; 9])
+    };
+    assert!(receive(1, &pairs[1].1).is_pending());
+    for (client, server) in &pairs {
+        assert!(!server.readiness().failed);
+        client.abort();
+    }
+    assert!(world.run_until(SECOND, |_| flags[1].0.take()), "the reset is lost");
+    let statistics = world.b.stack.statistics();
+    assert_eq!(statistics.fast_path_left, before.fast_path_left, "there is memory");
+    assert_eq!(statistics.resets_received, before.resets_received + 2);
+    assert_eq!(statistics.resets_sent, before.resets_sent);
+    // As with a socket, what has arrived before can be read.
+    assert_eq!(receive(0, &pairs[0].1), Poll::Ready(Ok(6)));
+    for (index, (_, server)) in pairs.iter().enumerate() {
+        assert_eq!(receive(index, server), Poll::Ready(Err(Error::ConnectionReset)));
+        assert_eq!(server.try_send(b"more"), Err(Error::ConnectionReset));
+        let ready = server.readiness();
+        assert!(ready.failed && ready.closed && ready.readable && ready.writable);
+        assert_eq!(server.take_error(), Some(Error::ConnectionReset));
+    }
+    pairs.clear();
+    drop(hoard);
+    world.run_for(100 * SECOND);
+    let statistics = world.b.stack.statistics();
+    assert_eq!((statistics.connections_now, world.b.stack.timers_armed()), (0, 0));
 }
 
 /// Hundreds of clients close at once. Each connection needs a socket to close, so there is no

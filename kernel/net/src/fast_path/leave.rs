@@ -2,14 +2,16 @@
 
 use alloc::sync::Arc;
 
+use cops_fallible::List;
 use smoltcp::iface::SocketHandle;
-use smoltcp::socket::tcp::{Socket, State};
+use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::wire::{IpListenEndpoint, TcpControl, TcpRepr, TcpSeqNumber};
 
 use super::FastPath;
 use super::enter::PeerOptions;
 use crate::endpoint::{Endpoint, EndpointState, Protocol};
 use crate::error::Error;
+use crate::frame::Segment;
 use crate::link_core::LinkCore;
 use crate::script::{DATA_BYTES_MAX, Script};
 use crate::shared::{BufferSlot, STALLED_MICROSECONDS, Shared};
@@ -148,6 +150,48 @@ impl LinkCore {
         state.handle = Some(handle);
         shared.counters.fast_path_left.add(1);
         Ok(())
+    }
+
+    /// A connection found no memory to leave the fast path for `segment`. If that is a reset, the
+    /// connection ends without: a reset is not repeated. Returns whether it was.
+    ///
+    /// Its number must be exactly the next one (RFC 5961, section 3.2). smoltcp accepts any number
+    /// in the window. What has arrived before can be read, as with a socket.
+    pub(crate) fn end_if_reset(
+        &mut self,
+        shared: &Shared,
+        endpoint: &Arc<Endpoint>,
+        state: &mut EndpointState,
+        segment: Option<&Segment<'_>>,
+    ) -> bool {
+        let EndpointState { fast: Some(fast), protocol: Protocol::Stream(stream), .. } = state
+        else {
+            return false;
+        };
+        let Some(segment) = segment else { return false };
+        let is_reset = segment.reset && !(segment.synchronize || segment.finish);
+        if !is_reset || segment.sequence.0 as u32 != fast.next_expected {
+            return false;
+        }
+        shared.counters.resets_received.add(1);
+        stream.fail(Error::ConnectionReset);
+        stream.receivers.wake_all();
+        stream.senders.wake_all();
+        if let Some(mut fast) = state.fast.take().filter(|fast| fast.unread() > 0) {
+            let bytes = fast.outgoing.len();
+            fast.outgoing.consume(bytes);
+            fast.release_queues();
+            let nothing = SocketBuffer::new(List::new().into_vec());
+            let socket = Socket::new(fast.received.into_buffer(), nothing);
+            // Without memory even for this, the bytes are lost, as RFC 9293 allows (3.10.7.4).
+            if let Ok((sockets, handle)) = Endpoint::socket_set(socket) {
+                state.sockets = sockets;
+                state.handle = Some(handle);
+                state.buffers = Some(BufferSlot::of_queue(fast.charge));
+            }
+        }
+        self.retire(endpoint, state);
+        true
     }
 
     /// A connection found no memory to leave the fast path. If its peer has long acknowledged none
