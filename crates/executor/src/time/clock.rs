@@ -84,9 +84,14 @@ pub trait Clock {
         let _ = deadline_ticks;
     }
 
-    /// Whether `deadline_set` is to be called for each deadline that is added, not only for one
-    /// that is earlier than all others.
-    #[doc(hidden)]
+    /// Whether `deadline_set` is called for each deadline that is added, not only for one that is
+    /// earlier than all others: for a host with several threads that sleep, each until a deadline
+    /// of its own. False by default.
+    ///
+    /// ```
+    /// # use cops_executor::time::{Clock, ManualClock};
+    /// assert!(!ManualClock::new().needs_every_deadline());
+    /// ```
     fn needs_every_deadline(&self) -> bool {
         false
     }
