@@ -67,7 +67,8 @@ pub(crate) struct LinkCore {
     /// Endpoints that were taken out of the outbox and not yet served, and those that have work
     /// left after their turn.
     pub(crate) turns: Chain<TURN>,
-    /// Frames that smoltcp received or sent. This bounds a portion of work.
+    /// Frames that smoltcp received or sent, and what takes as long as some frames. This bounds a
+    /// portion of work.
     pub(crate) frames_moved: u64,
     /// The latest time used, so that time never goes back for smoltcp.
     latest: u64,

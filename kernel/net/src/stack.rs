@@ -26,6 +26,9 @@ use crate::timers::earlier;
 const STEPS_PER_POLL: u32 = 6;
 /// Maximum number of connections of closed listeners that one `poll` resets.
 const RESETS_PER_POLL: u32 = 4;
+/// A batch of received frames should end when so many have been moved, answers included: four
+/// expected segments with their answers, or two exits from the fast path.
+const FRAMES_PER_BATCH: u64 = 8;
 
 /// A TCP/IP stack with a loopback interface and, if there is a device, an Ethernet interface.
 ///
@@ -71,8 +74,8 @@ impl Stack {
     }
 
     /// Processes several frames under one hold of the interface, with one notification of the
-    /// device. Keep the batch short (some 32 frames), then yield: other harts cannot use the
-    /// interface meanwhile.
+    /// device. Keep the batch short (a few frames, and until one says that it should end), then
+    /// yield: other harts cannot use the interface meanwhile.
     pub fn receive_batch(&self) -> ReceiveBatch<'_> {
         self.batch(self.ethernet.as_ref().map(Link::lock))
     }
@@ -89,10 +92,12 @@ impl Stack {
     }
 
     fn batch<'a>(&'a self, mut guard: Option<LinkGuard<'a>>) -> ReceiveBatch<'a> {
+        let mut begun_at = 0;
         if let Some(guard) = &mut guard {
             guard.now(&self.shared);
+            begun_at = guard.frames_moved;
         }
-        ReceiveBatch { shared: &self.shared, guard }
+        ReceiveBatch { shared: &self.shared, guard, begun_at }
     }
 
     /// The device has room again: continues egress that stopped because the device was full. Cheap
@@ -250,23 +255,30 @@ impl Stack {
 pub struct ReceiveBatch<'a> {
     shared: &'a Arc<Shared>,
     guard: Option<LinkGuard<'a>>,
+    /// The number of frames moved before.
+    begun_at: u64,
 }
 
 impl ReceiveBatch<'_> {
-    /// Like [`Stack::receive`].
-    pub fn receive(&mut self, frame: &[u8]) {
-        if let Some(guard) = &mut self.guard {
-            guard.receive(self.shared, frame, false);
-        }
+    /// Like [`Stack::receive`]. Returns whether the batch should go on: some frames take several
+    /// times as long as others.
+    pub fn receive(&mut self, frame: &[u8]) -> bool {
+        self.pass(frame, false)
     }
 
     /// The same for a frame for which the device vouches: it has verified TCP's checksum, or the
     /// segment comes from a sender on the same host, and has only the sum of the pseudo header in
     /// that field. A frame may have up to 64 KiB then: several segments that the device has joined,
     /// or that were never divided (receive offload).
-    pub fn receive_verified(&mut self, frame: &[u8]) {
-        if let Some(guard) = &mut self.guard {
-            guard.receive(self.shared, frame, true);
-        }
+    pub fn receive_verified(&mut self, frame: &[u8]) -> bool {
+        self.pass(frame, true)
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, frame: &[u8], is_verified: bool) -> bool {
+        let Some(guard) = &mut self.guard else { return true };
+        let core = &mut **guard;
+        core.receive(self.shared, frame, is_verified);
+        core.frames_moved.wrapping_sub(self.begun_at) < FRAMES_PER_BATCH
     }
 }

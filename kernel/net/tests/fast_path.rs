@@ -760,3 +760,48 @@ fn refuse_a_burst(unread: &[u8]) {
     exchange(&mut world, (&client, &server), 11, (10, 20), 100);
     assert!(world.b.stack.statistics().frames_fast > frames, "it has left the fast path");
 }
+
+/// An exit from the fast path takes as long as several frames, so it counts as several.
+#[test]
+fn a_batch_ends_after_two_exits_from_the_fast_path() {
+    const COUNT: usize = 4;
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    let pairs: Vec<_> = (0..COUNT).map(|_| world.pair(&listener)).collect();
+    for (client, server) in &pairs {
+        client.set_no_delay(true);
+        server.set_no_delay(true);
+        for round in 0..6 {
+            exchange(&mut world, (client, server), round, (10, 20), 100);
+        }
+    }
+    let catch = |world: &mut World, act: &dyn Fn(&Connection)| {
+        let caught = Arc::new(Mutex::new(Vec::new()));
+        let frames = caught.clone();
+        world.a.outgoing.lock().unwrap().filter = Some(Box::new(move |frame| {
+            frames.lock().unwrap().push(frame.to_vec());
+            false
+        }));
+        pairs.iter().for_each(|(client, _)| act(client));
+        world.a.outgoing.lock().unwrap().filter = None;
+        let frames = std::mem::take(&mut *caught.lock().unwrap());
+        assert_eq!(frames.len(), COUNT);
+        frames
+    };
+    let taken = |world: &World, frames: &[Vec<u8>]| {
+        let mut batch = world.b.stack.receive_batch();
+        1 + frames.iter().take_while(|frame| batch.receive(frame)).count()
+    };
+    // Expected segments do not end it.
+    let requests = catch(&mut world, &|client| assert_eq!(client.try_send(b"request"), Ok(7)));
+    assert_eq!(taken(&world, &requests), 1 + COUNT);
+    world.run_for(SECOND / 2);
+    assert_eq!(times_left(&world), 0);
+    let ends = catch(&mut world, &|client| client.shutdown(Shutdown::Write).unwrap());
+    assert!(taken(&world, &ends) <= 2, "four exits in one batch");
+    assert!((1..=2).contains(&times_left(&world)));
+    // What was not taken is lost, and sent again.
+    drop(pairs);
+    world.run_for(100 * SECOND);
+    assert_eq!(world.b.stack.statistics().connections_now, 0);
+}

@@ -170,6 +170,15 @@ impl VirtioNet {
     }
 }
 
+/// What [`Receiver::receive`] has passed on.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// Whether there was a frame.
+    pub some: bool,
+    /// Whether it has stopped before there were no more: then there may be others.
+    pub more: bool,
+}
+
 /// The receiving half.
 pub struct Receiver {
     /// Not used any more; the device is reset when it is dropped.
@@ -198,35 +207,44 @@ impl Receiver {
         self.doorbell.acknowledge_interrupt();
     }
 
-    /// Passes at most `limit` received frames to `take`, and returns how many. Fewer than `limit`
-    /// means that there are no more. Frames do not interrupt from now on.
-    pub fn receive(&mut self, limit: usize, mut take: impl FnMut(&mut [u8], Received)) -> usize {
+    /// Passes received frames to `take`: at most `limit`, and as long as it returns `true`. Frames
+    /// do not interrupt from now on.
+    pub fn receive(
+        &mut self,
+        limit: usize,
+        mut take: impl FnMut(&mut [u8], Received) -> bool,
+    ) -> Taken {
         let Self { queue, buffers, header_bytes, long, .. } = self;
         let mut count = 0;
+        let mut goes_on = true;
+        let mut is_empty = false;
         queue.disable_interrupts();
-        while count < limit {
+        while goes_on && count < limit {
             let first = with_next(queue, buffers, |buffer| {
                 let (header, frame) = buffer.split_at_mut_checked(*header_bytes)?;
                 let header = Received::parse(header);
                 if header.buffers == 1 {
-                    take(frame, header);
+                    goes_on = take(frame, header);
                     return None;
                 }
                 let mut joined = JoinedFrame::new(long);
                 joined.append(frame);
                 Some((header, joined))
             });
-            let Some(first) = first else { break };
+            let Some(first) = first else {
+                is_empty = true;
+                break;
+            };
             count += 1;
             if let Some((header, joined)) = first {
                 // What is too long is passed on as an empty frame, which is counted as malformed.
-                take(join(queue, buffers, joined, header.buffers - 1), header);
+                goes_on = take(join(queue, buffers, joined, header.buffers - 1), header);
             }
         }
         if count > 0 {
             self.publish();
         }
-        count
+        Taken { some: count > 0, more: !is_empty }
     }
 
     /// The next frame interrupts. Returns whether one has come meanwhile: it does not.

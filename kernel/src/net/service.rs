@@ -30,7 +30,8 @@ use crate::mm::frames;
 use crate::sched::{self, arrivals, doorbell, timer};
 
 /// Number of frames processed before the service yields to other coroutines of its priority: one
-/// frame and its consequences take up to 12,000 instructions.
+/// frame and its consequences take up to 12,000 instructions. The stack ends the batch earlier if
+/// some take longer.
 const FRAMES_PER_PORTION: usize = 4;
 
 /// The size of each of the two buffers of a TCP connection.
@@ -301,7 +302,7 @@ async fn receive_all(stack: &Stack, receiver: &mut Receiver, share: &mut Share) 
     share.begin();
     loop {
         let mut attempts = 0..ATTEMPTS;
-        let count = poll_fn(|context| {
+        let taken = poll_fn(|context| {
             let batch = match attempts.next() {
                 Some(_) => stack.try_receive_batch(context),
                 None => Some(stack.receive_batch()),
@@ -314,20 +315,20 @@ async fn receive_all(stack: &Stack, receiver: &mut Receiver, share: &mut Share) 
                         cops_net::complete_checksum(frame, start, field);
                     }
                     if header.is_verified {
-                        batch.receive_verified(frame);
+                        batch.receive_verified(frame)
                     } else {
-                        batch.receive(frame);
+                        batch.receive(frame)
                     }
                 })
             };
             Poll::Ready(sched::burst(receive))
         })
         .await;
-        found_some |= count > 0;
+        found_some |= taken.some;
         if share.spend().await {
             continue;
         }
-        if count < FRAMES_PER_PORTION {
+        if !taken.more {
             return found_some;
         }
         cops_executor::yield_now().await;

@@ -14,7 +14,7 @@ use crate::bytes::ByteQueue;
 use crate::endpoint::{Endpoint, EndpointState, INITIAL_WINDOW_BYTES, LinkKind, Protocol};
 use crate::frame::Segment;
 use crate::link_core::{LinkCore, instant};
-use crate::script::{DATA_BYTES_MAX, Script};
+use crate::script::{DATA_BYTES_MAX, FRAMES_OF_A_SCRIPT, Script};
 use crate::shared::{IDLE_MICROSECONDS, QueueCharge, Shared};
 use crate::stream::{Owner, Snapshot, Stream};
 
@@ -271,6 +271,7 @@ impl LinkCore {
         }
         let (first, key) = (stream.tracking.unacknowledged.wrapping_sub(shift), stream.key);
         if queued > 0 {
+            self.frames_moved += FRAMES_OF_A_SCRIPT;
             let capabilities = self.transport.direct_capabilities();
             let Some(interface) = &mut self.direct else { return false };
             let (sockets, memory) = (&mut state.sockets, &mut self.memory);

@@ -13,7 +13,7 @@ use crate::endpoint::{Endpoint, EndpointState, Protocol};
 use crate::error::Error;
 use crate::frame::Segment;
 use crate::link_core::LinkCore;
-use crate::script::{DATA_BYTES_MAX, Script};
+use crate::script::{DATA_BYTES_MAX, FRAMES_OF_A_SCRIPT, Script};
 use crate::shared::{BufferSlot, STALLED_MICROSECONDS, Shared};
 
 /// Calls of smoltcp: at least two segments in and two attempts to send.
@@ -130,6 +130,7 @@ impl LinkCore {
         let waiting = stream.acknowledgements.waiting(now);
         let first = options.and_then(|options| script.play(handle, &fast, options, waiting));
         shared.counters.socket_polls.add(POLLS_OF_A_SCRIPT);
+        self.frames_moved += FRAMES_OF_A_SCRIPT;
         debug_assert!(first.is_some(), "smoltcp does not take part in a handshake: {fast:?}");
         match first {
             Some(first) => state.shift = fast.unacknowledged.wrapping_sub(first.0 as u32),
