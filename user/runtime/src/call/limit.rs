@@ -6,6 +6,12 @@
 //! consistent, so at least one sees the other: either the last call to end grants a turn to the
 //! queued one, or the queued one sees that no call is in flight and grants itself a turn.
 //!
+//! A rejected call makes no room, so it grants no turn: two calls that grant each other turns would
+//! be rejected for ever, and nothing less urgent would run. It does both in the order decrement
+//! `IN_FLIGHT`, increment `QUEUED`, read `IN_FLIGHT`. So of several calls that are rejected at the
+//! same time, the last one to decrement reads 0 afterwards, unless another call has begun: then
+//! the end or the rejection of that one follows.
+//!
 //! May touch: slots of waiting calls.
 
 use core::sync::atomic::{
@@ -36,7 +42,7 @@ pub fn begin() {
     IN_FLIGHT.fetch_add(1, SeqCst);
 }
 
-/// A call has ended: completed, cancelled or rejected.
+/// A call has ended: completed or cancelled.
 #[inline]
 pub fn end() {
     IN_FLIGHT.fetch_sub(1, SeqCst);
@@ -45,10 +51,11 @@ pub fn end() {
     }
 }
 
-/// Queues a call that the kernel has rejected and that has [ended](end). `waker` is woken when the
-/// call should be tried again.
+/// Queues a call that the kernel has rejected. `waker` is woken when the call should be tried
+/// again.
 #[cold]
 pub fn queue(lease: &Lease, waker: &Waker) {
+    IN_FLIGHT.fetch_sub(1, SeqCst);
     lease.queue(waker);
     let mut queue = QUEUE.lock();
     queue.push_back(lease.token());

@@ -184,14 +184,17 @@ impl<O: Operation> Call<O> {
             return Poll::Pending;
         }
         lease.disarm();
-        end(coroutine);
         match decode(value) {
             Err(Errno::EAGAIN) => {
+                in_flight::end(coroutine);
                 limit::queue(&lease, waker);
                 self.state = State::Queued(lease, coroutine);
                 Poll::Pending
             }
-            result => Poll::Ready(self.operation.finish(result, &lease.scratch())),
+            result => {
+                end(coroutine);
+                Poll::Ready(self.operation.finish(result, &lease.scratch()))
+            }
         }
     }
 }

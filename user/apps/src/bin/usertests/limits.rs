@@ -19,6 +19,7 @@ tests! { limits:
     one_call_too_many,
     library_waits_for_its_turn,
     waiting_for_a_turn_can_be_given_up,
+    waiting_for_a_turn_takes_no_time,
 }
 
 const FOREVER: [usize; 2] = [1_000_000, 0];
@@ -96,5 +97,33 @@ async fn waiting_for_a_turn_can_be_given_up() -> Outcome {
     // must keep trying.
     check!(first.await.is_err(), "the aborted sleep ended by itself");
     check!(timeout(Duration::from_secs(5), second).await.is_ok(), "the other sleep never ended");
+    Ok(())
+}
+
+/// Two calls that the kernel has rejected do not try again and again as long as there is no room:
+/// what is less urgent runs.
+async fn waiting_for_a_turn_takes_no_time() -> Outcome {
+    const MOMENT: Duration = Duration::from_millis(50);
+    // A call of the library in flight, the end of which grants a turn. The others are not the
+    // library's: nothing else ends meanwhile.
+    let in_flight = task::spawn_join(sleep(Duration::from_secs(1)), Priority::DEFAULT);
+    task::yield_now().await;
+    let handles = fill_up()?;
+    let urgent = || task::spawn_join(sleep(Duration::from_millis(1)), Priority::saturating(3));
+    let queued = [urgent(), urgent()];
+    let before = statistics()?.system_calls;
+    let begin = Instant::now();
+    while begin.elapsed() < MOMENT {
+        task::yield_now().await;
+    }
+    let (late, calls) = (begin.elapsed() - MOMENT, statistics()?.system_calls - before);
+    for handle in handles {
+        handle.cancel()?;
+    }
+    check!(calls < 500, "{calls} system calls while two calls waited, and {late:?} too late");
+    check!(timeout(Duration::from_secs(5), in_flight).await.is_ok(), "the first sleep never ended");
+    for sleep in queued {
+        check!(timeout(Duration::from_secs(5), sleep).await.is_ok(), "a queued sleep never ended");
+    }
     Ok(())
 }
