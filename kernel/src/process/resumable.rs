@@ -53,8 +53,15 @@ pub enum Resumable {
     Exec(Box<Executing>),
     /// Start a copy of the process.
     Fork(Box<Forking>),
-    /// Lower the ceilings of the processes of this family, from this number on, to this level.
-    Lower { family: Family, priority: Priority, next: ProcessId },
+    /// Move the virtual CPUs of this process forward, from this number on, because its ceiling has
+    /// become more urgent; then lower the ceilings of the processes of this family, from this
+    /// number on, to this level.
+    Lower {
+        raised: Option<(ProcessId, usize)>,
+        family: Family,
+        priority: Priority,
+        next: ProcessId,
+    },
     /// Send a signal to many processes.
     Signal(Signalling),
     /// Send this signal and the next one, if it is `SIGHUP`, to a group that has lost its terminal:
@@ -245,7 +252,15 @@ impl Resumable {
             Resumable::Fork(forking) => forking.resume(cpu),
             // They have other results, which `spawn` and `execute` take.
             Resumable::Spawn(_) | Resumable::Exec(_) => Some(Err(Errno::EINVAL)),
-            Resumable::Lower { family, priority, next } => {
+            Resumable::Lower { raised, family, priority, next } => {
+                if let Some((id, from)) = raised {
+                    let left = children::find(*id).and_then(|process| process.raise_some(*from));
+                    if let Some(left) = left {
+                        *from = left;
+                        return None;
+                    }
+                    *raised = None;
+                }
                 let left = children::lower_some(*family, *priority, *next);
                 advance(next, Ok(left))
             }

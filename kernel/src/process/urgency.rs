@@ -11,6 +11,9 @@ use cops_abi::page::MAX_CPUS;
 
 use super::{Process, Thread, VirtualCpu};
 
+/// Virtual CPUs that one portion of [`Process::raise_some`] examines.
+const PORTION_CPUS: usize = 4;
+
 impl Process {
     /// Sets the ceiling; the caller has checked that this is allowed.
     pub fn set_ceiling(&self, priority: Priority) {
@@ -22,6 +25,30 @@ impl Process {
     pub fn lower_ceiling_to(&self, priority: Priority) {
         self.ceiling.lower_to(priority);
         self.publish_ceiling();
+    }
+
+    /// The ceiling is more urgent than before: moves some of the virtual CPUs forward that wait for
+    /// a hart, from number `from` on. Nothing in the run queue becomes more urgent by itself.
+    /// Returns the number to continue with; `None` if there are no more.
+    pub(super) fn raise_some(&self, from: usize) -> Option<usize> {
+        let mut next = from;
+        for _ in 0..PORTION_CPUS {
+            let cpus = self.cpus.lock();
+            let Some((cpu, state)) = cpus.at_or_after(next) else {
+                drop(cpus);
+                self.publish();
+                return None;
+            };
+            let cpu = cpu.clone();
+            drop(cpus);
+            next = cpu.index + 1;
+            if cpu.as_thread().is_none() && self.shown_by(&cpu, self.waiting_levels()).is_none() {
+                // It keeps the level that it had, which was capped, perhaps before it has ever run.
+                cpu.entity.set_priority(cpu.priority().more_urgent_of(Priority::DEFAULT));
+            }
+            self.urgency_changed(&cpu, state);
+        }
+        Some(next)
     }
 
     /// Publishes the ceiling, so that the process can compare itself with others as the kernel
@@ -96,12 +123,17 @@ impl Process {
         if let Some(thread) = as_thread {
             return self.ceiling.cap(thread.urgency(waiting));
         }
-        let waiting = waiting() | self.taken_by(cpu).map_or(0, Priority::bit);
         // A worker that publishes nothing has nothing, or its program does not maintain the page.
         // It keeps its level: it may be about to look for something, for instance at what another
         // process has written.
-        let priority = Priority::most_urgent_in(waiting).unwrap_or_else(|| cpu.entity.priority());
+        let priority = self.shown_by(cpu, waiting()).unwrap_or_else(|| cpu.entity.priority());
         self.ceiling.cap(priority)
+    }
+
+    /// The most urgent of `waiting` and of what the worker of `cpu` polls or is about to poll.
+    #[inline]
+    fn shown_by(&self, cpu: &VirtualCpu, waiting: u64) -> Option<Priority> {
+        Priority::most_urgent_in(waiting | self.taken_by(cpu).map_or(0, Priority::bit))
     }
 
     /// Updates the urgency of the process for one of its running virtual CPUs. Returns it, and the

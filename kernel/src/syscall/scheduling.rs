@@ -20,7 +20,7 @@ pub fn ceiling_for_child(process: &Process, asked: Option<Priority>) -> Result<P
 }
 
 /// `set_ceiling(pid or 0, level)`: takes effect at once for the process itself, and in portions for
-/// its descendants.
+/// its descendants and, if its ceiling becomes more urgent, for what of it waits for a hart.
 pub fn set_ceiling(
     process: &Arc<Process>,
     id: ProcessId,
@@ -30,6 +30,7 @@ pub fn set_ceiling(
         let asked = ceiling_for_child(process, Some(asked))?;
         process.lower_ceiling_to(asked);
         return Ok(Resumable::Lower {
+            raised: None,
             family: process.family,
             priority: asked,
             next: process.id + 1,
@@ -38,8 +39,9 @@ pub fn set_ceiling(
     let child = children::find(id).ok_or(Errno::ESRCH)?;
     process.check_authority_over(&child)?;
     let asked = ceiling_for_child(process, Some(asked))?;
+    let raised = asked.is_more_urgent_than(child.ceiling.priority()).then_some((id, 0));
     child.set_ceiling(asked);
-    Ok(Resumable::Lower { family: child.family, priority: asked, next: id + 1 })
+    Ok(Resumable::Lower { raised, family: child.family, priority: asked, next: id + 1 })
 }
 
 /// `set_share(per mille)`.

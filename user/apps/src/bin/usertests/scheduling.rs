@@ -40,6 +40,7 @@ tests! { scheduling:
     ceilings_are_inherited,
     ceilings_are_not_raised,
     ceilings_by_the_parent_later,
+    a_raised_ceiling_counts_in_the_run_queue,
     ceilings_of_starts_in_flight,
     ceiling_caps_a_lying_bitmap,
     urgent_beside_spinners,
@@ -222,6 +223,37 @@ async fn ceilings_by_the_parent_later() -> Outcome {
     let wrong = crate::raw::call(cops::abi::syscall::COPS_SET_CEILING, [child.id() as usize, 64]);
     check_equal!(wrong, Err(Errno::EINVAL), "a level that is none");
     end_all(&mut [child]).await
+}
+
+/// A ceiling that becomes more urgent counts for a process that waits for a hart, also if it has
+/// never had one.
+async fn a_raised_ceiling_counts_in_the_run_queue() -> Outcome {
+    become_level(0).await;
+    let mut spinner = start_below(&[HELPER, "spin-at", "10"], 60)?;
+    all_at(core::slice::from_ref(&spinner), 60).await?;
+    let mut others = Vec::new();
+    for _ in 0..harts() {
+        others.push(start(&[HELPER, "spin-at", "40"])?);
+    }
+    all_at(&others, 40).await?;
+    let mut newcomer = start_below(&[HELPER, "spin-at", "10"], 60)?;
+    let used = |child: &Child| -> Result<u64, Failure> {
+        let all = inspect::processes()?;
+        let record = all.iter().find(|one| one.process == child.id());
+        record.map(|one| one.run_ticks).ok_or_else(|| Failure("a child has ended".into()))
+    };
+    sleep(Duration::from_millis(20)).await;
+    let before = used(&spinner)?;
+    sleep(Duration::from_millis(20)).await;
+    check_equal!(used(&spinner)?, before, "time of a process below those that spin");
+    check_equal!(used(&newcomer)?, 0, "time of a newcomer below those that spin");
+    // Its level is the default one, above theirs.
+    newcomer.set_ceiling(level(20))?;
+    until("the newcomer runs", || Ok(used(&newcomer)? > 0)).await?;
+    spinner.set_ceiling(level(20))?;
+    until("the process that spins runs", || Ok(used(&spinner)? > before)).await?;
+    others.extend([spinner, newcomer]);
+    end_all(&mut others).await
 }
 
 /// Number of processes that [`start_some`] starts.
