@@ -300,6 +300,21 @@ impl Tree {
         Ok(core::mem::replace(place, limit.min(most)))
     }
 
+    /// Lowers the limit of `family` for one kind: what its head may do itself. The comparison and
+    /// the change are one operation, so a limit that an ancestor has lowered since the head last
+    /// read it stays.
+    ///
+    /// Returns the previous limit.
+    ///
+    /// # Errors
+    /// [`Refusal::Gone`]; [`Refusal::Over`] if `limit` is above the current one.
+    pub fn lower_limit(&mut self, family: Family, kind: Kind, limit: u64) -> Result<u64, Refusal> {
+        if limit > self.node(family).ok_or(Refusal::Gone)?.limit.get(kind) {
+            return Err(Refusal::Over(kind));
+        }
+        self.set_limit(family, kind, limit)
+    }
+
     /// Whether `family` is `ancestor` or one of its descendants.
     #[must_use]
     pub fn is_within(&self, family: Family, ancestor: Family) -> bool {

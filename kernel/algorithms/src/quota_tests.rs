@@ -130,6 +130,24 @@ fn a_lowered_limit_holds_for_all_below() {
     assert_eq!(tree.state(child).unwrap().0.get(Kind::Memory), 10, "not above its parent's");
 }
 
+#[test]
+fn what_an_ancestor_has_lowered_stays() {
+    let mut tree = tree();
+    let family = tree.add(Family::ROOT).unwrap();
+    let (old, _) = tree.state(family).unwrap();
+    let old = old.get(Kind::Memory);
+    // The head of the family asserts its limit again, and its parent lowers that before.
+    tree.set_limit(family, Kind::Memory, 10).unwrap();
+    assert_eq!(tree.lower_limit(family, Kind::Memory, old), Err(Refusal::Over(Kind::Memory)));
+    assert_eq!(tree.lower_limit(family, Kind::Memory, 11), Err(Refusal::Over(Kind::Memory)));
+    assert_eq!(tree.lower_limit(family, Kind::Memory, 10), Ok(10));
+    assert_eq!(tree.lower_limit(family, Kind::Memory, 9), Ok(10));
+    let (now, _) = tree.state(family).unwrap();
+    assert_eq!((now.get(Kind::Memory), now.get(Kind::Processes)), (9, LIMIT / 2));
+    tree.process_gone(family);
+    assert_eq!(tree.lower_limit(family, Kind::Memory, 0), Err(Refusal::Gone));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Add { parent: usize },

@@ -127,6 +127,17 @@ pub fn set_limit(family: Family, kind: Kind, limit: u64) -> Result<u64, Errno> {
     TREE.lock().set_limit(family, kind, limit).map_err(errno)
 }
 
+/// Lowers a limit of a family, at the request of its head.
+///
+/// # Errors
+/// `EPERM` if `limit` is above the current one, `ESRCH` if the family no longer exists.
+pub fn lower_limit(family: Family, kind: Kind, limit: u64) -> Result<u64, Errno> {
+    TREE.lock().lower_limit(family, kind, limit).map_err(|refusal| match refusal {
+        Refusal::Over(_) => Errno::EPERM,
+        other => errno(other),
+    })
+}
+
 /// Charges `bytes` of memory to a family, which the caller remembers for [`release_memory`].
 ///
 /// # Errors

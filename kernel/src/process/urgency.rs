@@ -3,7 +3,7 @@
 //! Whatever a process writes into its page, it cannot become more urgent than its ceiling: every
 //! level from a page or from a call's argument leaves this module capped.
 
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{Ordering::*, fence};
 
 use cops_abi::Priority;
 use cops_abi::inspect::cause;
@@ -15,15 +15,23 @@ use super::{Process, Thread, VirtualCpu};
 const PORTION_CPUS: usize = 4;
 
 impl Process {
-    /// Sets the ceiling; the caller has checked that this is allowed.
-    pub fn set_ceiling(&self, priority: Priority) {
+    /// Sets the ceiling of a descendant of `ancestor`; the caller has checked that this is allowed.
+    ///
+    /// The ceilings of `ancestor` and of all its descendants may be lowered at the same time, and
+    /// this process may already have been visited for that. Therefore the two are compared
+    /// afterwards. Here this ceiling is stored and then the ancestor's is read; there the
+    /// ancestor's is stored and then this one is changed. With the fences, at least one sees the
+    /// other's store.
+    pub fn set_ceiling_below(&self, ancestor: &Process, priority: Priority) {
         self.ceiling.set(priority);
-        self.publish_ceiling();
+        fence(SeqCst);
+        self.lower_ceiling_to(ancestor.ceiling.priority());
     }
 
     /// Lowers the ceiling to `priority` unless it is already less urgent.
     pub fn lower_ceiling_to(&self, priority: Priority) {
         self.ceiling.lower_to(priority);
+        fence(SeqCst);
         self.publish_ceiling();
     }
 

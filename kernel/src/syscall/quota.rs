@@ -30,10 +30,11 @@ pub fn quota(
     let mut record =
         Quota { limit: limits.get(kind), used: used.get(kind), room: quota::room(family, kind) };
     if let Some(limit) = limit {
-        if family == process.family && limit > record.limit {
-            return Err(Errno::EPERM);
+        if family == process.family {
+            quota::lower_limit(family, kind, limit)?;
+        } else {
+            quota::set_limit(family, kind, limit)?;
         }
-        quota::set_limit(family, kind, limit)?;
         let (limits, _) = quota::state(family).ok_or(Errno::ESRCH)?;
         record.limit = limits.get(kind);
         record.room = quota::room(family, kind);

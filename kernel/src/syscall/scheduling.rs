@@ -40,7 +40,7 @@ pub fn set_ceiling(
     process.check_authority_over(&child)?;
     let asked = ceiling_for_child(process, Some(asked))?;
     let raised = asked.is_more_urgent_than(child.ceiling.priority()).then_some((id, 0));
-    child.set_ceiling(asked);
+    child.set_ceiling_below(process, asked);
     Ok(Resumable::Lower { raised, family: child.family, priority: asked, next: id + 1 })
 }
 

@@ -26,6 +26,7 @@ tests! { quotas:
     more_descriptors_than_there_are,
     a_fork_bomb,
     lowering_a_quota,
+    a_lowered_quota_stays,
     authority_over_quotas,
     everything_is_given_back,
 }
@@ -43,6 +44,7 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
         ["hold-sleeps"] => hold_sleeps(),
         ["fork-bomb"] => fork_bomb(),
         ["attack-quotas", target] => attack(target),
+        ["assert-quota"] => assert_quota(),
         _ => return None,
     })
 }
@@ -139,6 +141,15 @@ fn attack(target: &str) -> ExitCode {
     ];
     let not_refused = attempts.iter().position(|outcome| *outcome != Err(Errno::EPERM));
     ExitCode(not_refused.map_or(0, |attempt| 10 + attempt as u8))
+}
+
+/// Sets its limit to what it has read, again and again.
+fn assert_quota() -> ExitCode {
+    while let Ok(quota) = process::quota(0, Resource::Memory) {
+        // Refused if it has been lowered in between.
+        let _ = process::set_quota(0, Resource::Memory, quota.limit);
+    }
+    ExitCode::FAILURE
 }
 
 /// Waits until a process has taken all of `resource` that it can get.
@@ -350,6 +361,19 @@ async fn lowering_a_quota() -> Outcome {
     );
     check_equal!(raw::call(COPS_QUOTA, [0, 0, usize::MAX, 8]), Err(Errno::EFAULT), "a bad address");
     Ok(())
+}
+
+/// A process that asserts its old limit while its parent lowers it does not get it back.
+async fn a_lowered_quota_stays() -> Outcome {
+    const ROUNDS: u64 = 3000;
+    let child = start_tied(&[HELPER, "assert-quota"])?;
+    let limit = process::quota(child.id(), Resource::Memory)?.limit;
+    for round in 1..=ROUNDS {
+        process::set_quota(child.id(), Resource::Memory, limit - round)?;
+        let now = process::quota(child.id(), Resource::Memory)?.limit;
+        check_equal!(now, limit - round, "round {round}: the limit of a child");
+    }
+    child.end().await
 }
 
 async fn authority_over_quotas() -> Outcome {
