@@ -237,7 +237,7 @@ numbers! {
     /// ceiling.
     COPS_SET_CEILING = 4110;
     /// `set_share(per mille) -> previous value`: guarantees that share of each hart's time to
-    /// virtual CPUs that are ready but not the most urgent. Only for processes with ceiling 0.
+    /// virtual CPUs that are ready but not the most urgent. Only for the first process.
     COPS_SET_SHARE = 4111;
     /// `set_call_priority(call handle, level)`: changes the priority at which the kernel completes
     /// a call in flight.

@@ -120,7 +120,7 @@ pub fn lower_ceiling(priority: Priority) -> Result<()> {
 /// value.
 ///
 /// # Errors
-/// `EPERM` unless this process's ceiling is the most urgent level; `EINVAL` above 500.
+/// `EPERM` unless this is the first process; `EINVAL` above 500.
 pub fn set_share_of_less_urgent(per_mille: u32) -> Result<u32> {
     Ok(system::set_share(per_mille)? as u32)
 }
