@@ -251,8 +251,131 @@ static void crowd(void) {
     ended_with(child, 0);
 }
 
+/* Seconds until a test that waits for a signal gives up. */
+#define PATIENCE 5
+
+static volatile int handled_second, came_in_time;
+
+static int in_time(volatile int *what) {
+    time_t began = time(NULL);
+    while (!*what && time(NULL) - began < PATIENCE)
+        continue;
+    return *what;
+}
+
+static void on_second(int signal) {
+    (void)signal;
+    handled_second = 1;
+}
+
+static void await_second(int signal) {
+    (void)signal;
+    came_in_time = in_time(&handled_second);
+}
+
+static void *stand_in(void *nothing) {
+    for (;;)
+        pause();
+    return nothing;
+}
+
+static void *take_one(void *taken) {
+    sigset_t set = set_of(SIGUSR1, SIGUSR2);
+    int signal;
+    CHECK(sigwait(&set, &signal) == 0);
+    *(volatile int *)taken = signal;
+    for (;;)
+        pause();
+    return NULL;
+}
+
+/* Both signals, in one go for a process that is stopped meanwhile. */
+static void send_both(pid_t child) {
+    int status;
+    CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+    struct timespec soon = {0, 20000000};
+    nanosleep(&soon, NULL);
+    CHECK(kill(child, SIGUSR1) == 0 && kill(child, SIGUSR2) == 0 && kill(child, SIGCONT) == 0);
+    ended_with(child, 0);
+}
+
+static volatile int is_sent, turn;
+
+static void *send_second(void *nothing) {
+    sigset_t set = set_of(SIGUSR2, 0);
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+    for (int round = 1; round <= 300; round++) {
+        while (turn != round)
+            sched_yield();
+        is_sent = round;
+        CHECK(kill(getpid(), SIGUSR2) == 0);
+    }
+    return nothing;
+}
+
+/* A signal that one thread does not take after all, because it blocks it meanwhile or has taken
+   another one, is for another thread. */
+static void pass_on(void) {
+    struct sigaction first = {.sa_handler = await_second}, second = {.sa_handler = on_second};
+    struct timespec soon = {0, 20000000};
+    pthread_t other;
+    sigset_t both = set_of(SIGUSR1, SIGUSR2), usr2 = set_of(SIGUSR2, 0), before;
+    sigaddset(&first.sa_mask, SIGUSR2);
+    CHECK(pthread_sigmask(SIG_UNBLOCK, &both, &before) == 0);
+    CHECK(sigaction(SIGUSR1, &first, NULL) == 0 && sigaction(SIGUSR2, &second, NULL) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(pthread_create(&other, NULL, stand_in, NULL) == 0);
+        nanosleep(&soon, NULL);
+        kill(getpid(), SIGSTOP);
+        CHECK(in_time(&came_in_time));
+        _exit(0);
+    }
+    send_both(child);
+
+    /* Of two threads that wait for both, each takes one. */
+    CHECK(pthread_sigmask(SIG_BLOCK, &both, NULL) == 0);
+    child = fork();
+    if (child == 0) {
+        static volatile int taken[2];
+        for (int i = 0; i < 2; i++)
+            CHECK(pthread_create(&other, NULL, take_one, (void *)&taken[i]) == 0);
+        nanosleep(&soon, NULL);
+        kill(getpid(), SIGSTOP);
+        CHECK(in_time(&taken[0]) && in_time(&taken[1]));
+        CHECK(taken[0] + taken[1] == SIGUSR1 + SIGUSR2);
+        _exit(0);
+    }
+    send_both(child);
+
+    /* It is blocked just when it comes. */
+    child = fork();
+    if (child == 0) {
+        CHECK(pthread_sigmask(SIG_UNBLOCK, &usr2, NULL) == 0);
+        CHECK(pthread_create(&other, NULL, stand_in, NULL) == 0);
+        CHECK(pthread_create(&other, NULL, send_second, NULL) == 0);
+        for (int round = 1; round <= 300; round++) {
+            handled_second = 0;
+            turn = round;
+            while (is_sent != round)
+                continue;
+            for (volatile int i = 0; i < round * 4; i++)
+                continue;
+            CHECK(pthread_sigmask(SIG_BLOCK, &usr2, NULL) == 0);
+            CHECK(in_time(&handled_second));
+            CHECK(pthread_sigmask(SIG_UNBLOCK, &usr2, NULL) == 0);
+        }
+        CHECK(pthread_join(other, NULL) == 0);
+        _exit(0);
+    }
+    ended_with(child, 0);
+    CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    CHECK(signal(SIGUSR1, SIG_DFL) != SIG_ERR && signal(SIGUSR2, SIG_DFL) != SIG_ERR);
+}
+
 int main(void) {
     queue();
+    pass_on();
     waiting();
     many();
     crowd();

@@ -140,7 +140,7 @@ impl Process {
 
     /// `cpu` ends with `code` by its own call; the last one ends the process, with the code of the
     /// first thread if it is a Linux program.
-    pub fn end_cpu(&self, cpu: &VirtualCpu, code: u8) {
+    pub fn end_cpu(self: &Arc<Self>, cpu: &VirtualCpu, code: u8) {
         self.raise_queued();
         let mut cpus = self.cpus.lock();
         let _ = cpus.apply(cpu.index, CpuEvent::Exit);
@@ -157,6 +157,7 @@ impl Process {
         drop(cpus);
         // Without the lock.
         drop(removed);
+        self.pass_on(cpu, cpu.signals.taken());
         self.report_stop();
     }
 

@@ -11,6 +11,8 @@
 //! which locks the cell of a call that it cuts short, is called without any of them.
 #![forbid(unsafe_code)]
 
+mod passing_on;
+
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicBool, Ordering::*};
@@ -89,6 +91,16 @@ pub enum Wait {
     Futex,
 }
 
+/// What has become of the signals that a virtual CPU has found.
+enum Delivered {
+    /// A handler runs next, or a call has its result, or there was nothing to do.
+    ToProgram,
+    /// The process is to be stopped: see [`Process::stop`].
+    Stop { signal: u8, continued: u64 },
+    /// The process is to end.
+    Terminate { signal: u8 },
+}
+
 impl CpuSignals {
     /// Those of the virtual CPU of a copy: it blocks the same and has the same alternate stack.
     pub fn copy(&self) -> Self {
@@ -132,21 +144,33 @@ impl CpuSignals {
         self.state.lock().mask
     }
 
+    /// The signals that it takes, as [`Self::takes`] says of each.
+    pub(super) fn taken(&self) -> Set {
+        self.state.lock().taken()
+    }
+
     /// Blocks these signals and no others. Those that wait are delivered on the way to user mode.
-    pub fn set_mask(&self, mask: Set) {
-        self.state.lock().mask = mask & !FORCED;
+    /// Returns those that it takes no longer, for [`Process::pass_on`].
+    #[must_use]
+    pub fn set_mask(&self, mask: Set) -> Set {
+        let mut state = self.state.lock();
+        let before = state.taken();
+        state.mask = mask & !FORCED;
+        let given_up = before & !state.taken();
+        drop(state);
         self.is_due.store(true, SeqCst);
+        given_up
     }
 
     /// Like [`Self::set_mask`], until a handler returns.
-    pub fn suspend_with(&self, mask: Set) {
+    #[must_use]
+    pub fn suspend_with(&self, mask: Set) -> Set {
         let mut state = self.state.lock();
         // A call that is made again, because there was no handler, does not change what follows.
         let before = state.mask;
         state.after_suspend.get_or_insert(before);
-        state.mask = mask & !FORCED;
         drop(state);
-        self.is_due.store(true, SeqCst);
+        self.set_mask(mask)
     }
 
     /// The virtual CPU is to come back to the kernel before it enters user mode.
@@ -175,11 +199,18 @@ impl CpuSignals {
 
     /// The call that was made with [`Self::suspend_with`] has a result, or (`waits`) waits for one:
     /// then the virtual CPU ends the suspension on its way to user mode, unless a handler has.
-    pub fn end_suspension(&self, waits: bool) {
+    /// Returns as [`Self::set_mask`].
+    #[must_use]
+    pub fn end_suspension(&self, waits: bool) -> Set {
+        let mut state = self.state.lock();
+        let before = state.taken();
         if !waits {
-            self.state.lock().end_suspension();
+            state.end_suspension();
         }
+        let given_up = before & !state.taken();
+        drop(state);
         self.is_due.store(true, SeqCst);
+        given_up
     }
 
     /// The program is replaced by another one.
@@ -195,6 +226,11 @@ impl CpuSignals {
 }
 
 impl CpuSignalState {
+    /// The signals that it takes, because it does not block them or waits for them.
+    fn taken(&self) -> Set {
+        !self.mask | self.waits_for
+    }
+
     /// Blocks again what was blocked before `rt_sigsuspend` or a call with a mask.
     fn end_suspension(&mut self) {
         if let Some(mask) = self.after_suspend.take() {
@@ -378,7 +414,7 @@ impl Process {
             Decision::Effect(Effect::Terminate) if !is_blocked && !self.is_stopped() => end(),
             _ => {
                 let mut state = cpu.signals.state.lock();
-                let wakes = (!state.mask | state.waits_for) & bit(number) != 0;
+                let wakes = state.taken() & bit(number) != 0;
                 if information.code == signal_code::THREAD && !is_real_time(number) {
                     state.pending.add_simple(number, information.fields[0] as u32);
                 } else {
@@ -503,8 +539,7 @@ impl Process {
         let of_process = signals.as_ref().map_or(0, |signals| signals.pending.set());
         // Under both locks: whatever takes the signal takes it before this or after it.
         let mut state = cpu.signals.state.lock();
-        let takes = !state.mask | state.waits_for;
-        if (of_process | state.pending.set()) & takes == 0 {
+        if (of_process | state.pending.set()) & state.taken() == 0 {
             return None;
         }
         state.wait.take()
@@ -519,6 +554,29 @@ impl Process {
         let mut guard = linux.signals.lock();
         let Some(signals) = guard.as_mut() else { return };
         let mut state = cpu.signals.state.lock();
+        let before = state.taken();
+        let delivered = self.deliver_taken(cpu, context, signals, &mut state);
+        let given_up = before & !state.taken();
+        drop(state);
+        drop(guard);
+        self.pass_on(cpu, given_up);
+        match delivered {
+            Delivered::ToProgram => {}
+            Delivered::Stop { signal, continued } => self.stop(signal, continued),
+            Delivered::Terminate { signal } => {
+                self.end(WaitStatus::Signalled(signal));
+            }
+        }
+    }
+
+    /// The part of [`Self::deliver_signals`] with the locks.
+    fn deliver_taken(
+        &self,
+        cpu: &VirtualCpu,
+        context: &mut UserContext,
+        signals: &mut Signals,
+        state: &mut CpuSignalState,
+    ) -> Delivered {
         let mut interrupted = state.interrupted.take();
         if interrupted.is_none() {
             state.end_suspension();
@@ -534,36 +592,30 @@ impl Process {
             context.set_result(encode(told.map(|()| information.signal.into())) as usize);
         }
         while let Some(information) = state.take(&mut signals.pending) {
-            match signals.dispositions.deliver(information.signal) {
+            let number = information.signal;
+            match signals.dispositions.deliver(number) {
                 Decision::Effect(Effect::Ignore) => {}
                 Decision::Effect(Effect::Stop) => {
                     // There may be more, for when it goes on.
                     state.interrupted = interrupted;
                     cpu.signals.is_due.store(true, SeqCst);
-                    let continued = self.continued();
-                    drop(state);
-                    drop(guard);
-                    self.stop(information.signal, continued);
-                    return;
+                    return Delivered::Stop { signal: number, continued: self.continued() };
                 }
                 Decision::Effect(Effect::Terminate) => {
-                    drop(state);
-                    self.end(WaitStatus::Signalled(information.signal));
-                    return;
+                    return Delivered::Terminate { signal: number };
                 }
                 Decision::Handle(action) => {
                     if let Some(deadline_ticks) = interrupted {
                         self.end_interrupted_call(context, &action, deadline_ticks);
                     }
-                    let is_bad = self.call_handler(&mut state, context, &action, &information);
+                    let is_bad = self.call_handler(state, context, &action, &information);
                     // There may be more; their handlers run before this one.
                     cpu.signals.is_due.store(true, SeqCst);
                     if is_bad.is_err() {
-                        drop(state);
                         log::warn!("{self}: no stack for the handler of a signal");
-                        self.end(WaitStatus::Signalled(signal::SIGSEGV));
+                        return Delivered::Terminate { signal: signal::SIGSEGV };
                     }
-                    return;
+                    return Delivered::ToProgram;
                 }
             }
         }
@@ -571,6 +623,7 @@ impl Process {
             // There was nothing to tell the program.
             context.repeat_syscall();
         }
+        Delivered::ToProgram
     }
 
     /// The registers after a call that `action` interrupts: it is made again, or has failed.
@@ -691,7 +744,7 @@ impl Process {
     }
 
     /// `rt_sigreturn`: a handler of `cpu` has returned.
-    pub fn return_from_signal(&self, cpu: &VirtualCpu, context: &mut UserContext) {
+    pub fn return_from_signal(self: &Arc<Self>, cpu: &VirtualCpu, context: &mut UserContext) {
         let mut frame = [0; SIGNAL_FRAME_BYTES];
         let place = UserRange::new(context.stack_pointer(), frame.len());
         let copied = place.map(|place| self.space.copy_in(place, &mut frame));
@@ -704,7 +757,7 @@ impl Process {
         let [start, flags, bytes] = kept.stack.map(|word| word as usize);
         let is_none = flags as u64 & linux::SS_DISABLE != 0;
         cpu.signals.state.lock().stack = if is_none { (0, 0) } else { (start, bytes) };
-        cpu.signals.set_mask(kept.mask);
+        self.pass_on(cpu, cpu.signals.set_mask(kept.mask));
     }
 }
 

@@ -300,11 +300,12 @@ fn dispatch(
         native::PPOLL | native::PSELECT6 | native::EPOLL_PWAIT => {
             let mask = signals::mask_of_wait(process, frame.number, &args)?;
             if let Some(mask) = mask {
-                cpu.signals.suspend_with(mask);
+                process.pass_on(cpu, cpu.signals.suspend_with(mask));
             }
             let reply = super::dispatch(cpu, frame, context);
             if mask.is_some() {
-                cpu.signals.end_suspension(matches!(reply, Ok(Reply::Waits)));
+                let waits = matches!(reply, Ok(Reply::Waits));
+                process.pass_on(cpu, cpu.signals.end_suspension(waits));
             }
             return reply;
         }

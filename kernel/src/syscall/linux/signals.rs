@@ -105,7 +105,7 @@ pub fn change_mask(cpu: &VirtualCpu, args: &Arguments<'_>) -> CallResult {
             mask_change::SET => set,
             _ => return Err(Errno::EINVAL),
         };
-        cpu.signals.set_mask(new);
+        process.pass_on(cpu, cpu.signals.set_mask(new));
     }
     if let Some(place) = args.optional_structure(2, SET_BYTES)? {
         store(process, place, [old])?;
@@ -125,7 +125,8 @@ pub fn pending(cpu: &VirtualCpu, linux: &Linux, args: &Arguments<'_>) -> CallRes
 /// `rt_sigsuspend(*const set, 8)`: waits for ever, and a handler ends that.
 pub fn suspend(cpu: &VirtualCpu, args: &Arguments<'_>) -> Result<Operation, Errno> {
     check_set_bytes(args, 1)?;
-    cpu.signals.suspend_with(set(&cpu.process, args, 0)?);
+    let given_up = cpu.signals.suspend_with(set(&cpu.process, args, 0)?);
+    cpu.process.pass_on(cpu, given_up);
     Ok(Operation::sleep_until(u64::MAX))
 }
 
