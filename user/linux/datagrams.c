@@ -466,6 +466,64 @@ static void *send_signals(void *argument) {
     return NULL;
 }
 
+/* Sends a datagram, and signals from then on: they come while its bytes are stored, too. */
+struct disturber {
+    struct sender sender;
+    int socket, round;
+    volatile int is_ready;
+};
+
+static void *send_and_disturb(void *argument) {
+    struct disturber *all = argument;
+    long began = now();
+    while (!all->is_ready)
+        sched_yield();
+    CHECK(write(all->socket, bytes, LARGE) == LARGE);
+    for (volatile int i = 0; i < all->round * 50; i++)
+        continue;
+    while (!all->sender.is_enough) {
+        CHECK(pthread_kill(all->sender.target, SIGUSR1) == 0);
+        if (now() - began > LONG * 1000) {
+            CHECK(!"a signal ends it");
+            CHECK(write(all->socket, bytes, 1) == 1);
+            break;
+        }
+        if (handled)
+            usleep(1000);
+    }
+    return NULL;
+}
+
+/* A signal that comes while a datagram is stored ends the call after that one. */
+static void disturbed(void) {
+    static struct iovec in[1024];
+    four first, second;
+    struct iovec small = {room, 100};
+    struct sigaction action = {.sa_handler = on_signal};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    for (int round = 0; round < 60; round++) {
+        /* Linux reports what has ended a call as an error of the next one of the socket. */
+        int one = bound(&first), other = bound(&second), got;
+        CHECK(connect_to(one, second) == 0);
+        struct mmsghdr messages[2] = {0};
+        struct disturber all = {.sender.target = pthread_self(), .socket = one, .round = round};
+        messages[0].msg_hdr = (struct msghdr){.msg_iov = in, .msg_iovlen = 1024};
+        messages[1].msg_hdr = (struct msghdr){.msg_iov = &small, .msg_iovlen = 1};
+        pieces_of(room, 512, 16, in), memset(room, 0, LARGE);
+        handled = 0;
+        CHECK(pthread_create(&all.sender.thread, NULL, send_and_disturb, &all) == 0);
+        all.is_ready = 1;
+        do
+            got = recvmmsg(other, messages, 2, 0, NULL);
+        while (got == -1 && errno == EINTR);
+        CHECK(got == 1);
+        all.sender.is_enough = 1;
+        CHECK(pthread_join(all.sender.thread, NULL) == 0);
+        CHECK(messages[0].msg_len == LARGE && memcmp(bytes, room, LARGE) == 0);
+        CHECK(close(one) == 0 && close(other) == 0);
+    }
+}
+
 static void waits(void) {
     four first, second;
     pthread_t thread;
@@ -769,6 +827,7 @@ int main(int count, char **arguments) {
     errors();
     messages();
     several();
+    disturbed();
     waits();
     bound_later();
     many();

@@ -397,10 +397,10 @@ pub(super) fn take_out(process: &Arc<Process>, handle: u64) -> Result<Option<Cal
 pub(super) fn take_out_if(
     process: &Arc<Process>,
     handle: u64,
-    may_end: impl FnOnce(&Operation) -> bool,
+    may_end: impl FnOnce(&mut Operation) -> bool,
 ) -> Result<Option<Call>, Errno> {
-    let Some((index, guard)) = in_flight(process, handle)? else { return Ok(None) };
-    if guard.call.as_ref().is_some_and(|call| !may_end(&call.operation)) {
+    let Some((index, mut guard)) = in_flight(process, handle)? else { return Ok(None) };
+    if guard.call.as_mut().is_some_and(|call| !may_end(&mut call.operation)) {
         return Ok(None);
     }
     Ok(cut_short(guard, index))

@@ -139,9 +139,12 @@ impl DatagramCall {
         self.headers.as_ref().map(|headers| headers.done).filter(|&done| done > 0)
     }
 
-    /// Whether a signal ends it. Not while what was received is on its way: it would be lost.
-    pub fn is_interruptible(&self) -> bool {
-        self.message.received.is_none()
+    /// A signal is to end it. Returns whether it does: not while what was received is on its way,
+    /// which would be lost. Then the call ends when it would wait for another message.
+    pub fn interrupt(&mut self) -> bool {
+        let is_interrupted = self.message.received.is_none();
+        self.options.is_non_blocking |= !is_interrupted;
+        is_interrupted
     }
 
     /// Whether the call fails if it would have to wait now.

@@ -55,9 +55,9 @@ impl Limited {
         self.operation.done()
     }
 
-    /// As [`Operation::is_interruptible`].
-    pub fn is_interruptible(&self) -> bool {
-        self.operation.is_interruptible()
+    /// As [`Operation::interrupt`].
+    pub fn interrupt(&mut self) -> bool {
+        self.operation.interrupt()
     }
 
     /// What the call does.

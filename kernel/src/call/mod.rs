@@ -293,7 +293,7 @@ fn cancel_some(process: &Arc<Process>, first: usize) -> Option<usize> {
 
 /// Takes a call out of its cell for a signal; see [`process::Calls::interrupt`].
 fn interrupt(process: &Arc<Process>, handle: u64) -> Option<Option<u64>> {
-    let call = cell::take_out_if(process, handle, Operation::is_interruptible).ok()??;
+    let call = cell::take_out_if(process, handle, Operation::interrupt).ok()??;
     if let Delivery::Cpu { index } = call.delivery
         && let Some(result) = call.operation.cut_short(process)
     {

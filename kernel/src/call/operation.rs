@@ -168,12 +168,12 @@ impl Operation {
         }
     }
 
-    /// Whether a signal ends it.
-    pub fn is_interruptible(&self) -> bool {
+    /// A signal is to end it. Returns whether it does.
+    pub fn interrupt(&mut self) -> bool {
         match self {
             Operation::Long(transfer) => transfer.is_interruptible(),
-            Operation::Datagram(call) => call.is_interruptible(),
-            Operation::Limited(limited) => limited.is_interruptible(),
+            Operation::Datagram(call) => call.interrupt(),
+            Operation::Limited(limited) => limited.interrupt(),
             Operation::Path(call) => call.is_interruptible(),
             // As on Linux, a program is not interrupted while it is loaded.
             Operation::Answer(_) => false,

@@ -35,7 +35,8 @@ pub trait Calls: Sync {
     /// Takes the call of `process` with this handle out of its cell, so that no result of it comes.
     /// `None` if it has completed, or completes with what it has achieved, or fails because its
     /// socket has a timeout, or does not end for a signal; otherwise, for a sleep, the ticks until
-    /// when it would have lasted.
+    /// when it would have lasted. It is not asked a second time: a call that a signal does not end
+    /// now either never ends for one, or ends by itself when it would wait.
     fn interrupt(&self, process: &Arc<Process>, handle: u64) -> Option<Option<u64>>;
 
     /// Starts a call that nothing waits for and that completes at `deadline_ticks`:
