@@ -373,9 +373,56 @@ static void pass_on(void) {
     CHECK(signal(SIGUSR1, SIG_DFL) != SIG_ERR && signal(SIGUSR2, SIG_DFL) != SIG_ERR);
 }
 
+/* Blocks what its creator blocks until there is a byte, and then nothing. */
+static void *block_until(void *end) {
+    char byte;
+    sigset_t none;
+    sigemptyset(&none);
+    CHECK(read(*(int *)end, &byte, 1) == 1);
+    CHECK(pthread_sigmask(SIG_SETMASK, &none, NULL) == 0);
+    return NULL;
+}
+
+/* A signal that waits is forgotten when the program ignores it from then on. */
+static void forgotten(void) {
+    sigset_t set = set_of(SIGUSR1, SIGRTMIN), before, pending;
+    const int signals[] = {SIGUSR1, SIGRTMIN};
+    pthread_t other;
+    int ends[2];
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, &before) == 0 && pipe(ends) == 0);
+    count = 0;
+    for (int i = 0; i < 2; i++) {
+        CHECK(pthread_create(&other, NULL, block_until, &ends[0]) == 0);
+        for (int j = 0; j < 3; j++) {
+            CHECK(kill(getpid(), signals[i]) == 0);
+            CHECK(pthread_kill(pthread_self(), signals[i]) == 0);
+            CHECK(pthread_kill(other, signals[i]) == 0);
+        }
+        CHECK(sigpending(&pending) == 0 && sigismember(&pending, signals[i]));
+        CHECK(signal(signals[i], SIG_IGN) != SIG_ERR);
+        CHECK(sigpending(&pending) == 0 && !sigismember(&pending, signals[i]));
+        struct sigaction action = {.sa_handler = count_only};
+        CHECK(sigaction(signals[i], &action, NULL) == 0);
+        CHECK(sigpending(&pending) == 0 && !sigismember(&pending, signals[i]));
+        CHECK(write(ends[1], "x", 1) == 1 && pthread_join(other, NULL) == 0);
+        CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0 && count == 0);
+        CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+    }
+    /* By its default effect, this one is ignored. */
+    struct sigaction action = {.sa_handler = count_only};
+    sigset_t window = set_of(SIGWINCH, 0);
+    CHECK(sigaction(SIGWINCH, &action, NULL) == 0);
+    CHECK(pthread_sigmask(SIG_BLOCK, &window, NULL) == 0 && kill(getpid(), SIGWINCH) == 0);
+    CHECK(signal(SIGWINCH, SIG_DFL) != SIG_ERR && sigpending(&pending) == 0);
+    CHECK(!sigismember(&pending, SIGWINCH));
+    CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
 int main(void) {
     queue();
     pass_on();
+    forgotten();
     waiting();
     many();
     crowd();

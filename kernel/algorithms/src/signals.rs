@@ -241,6 +241,10 @@ impl Queue {
 
     fn remove(&mut self, signals: Set) {
         self.0.retain(|one| bit(one.signal) & signals == 0);
+        if self.0.is_empty() {
+            // Most processes have none.
+            self.0 = List::default();
+        }
     }
 }
 
@@ -341,6 +345,12 @@ impl ThreadPending {
     #[must_use]
     pub const fn set(&self) -> Set {
         self.set
+    }
+
+    /// Removes these signals.
+    pub fn remove(&mut self, signals: Set) {
+        self.set &= !signals;
+        self.queue.remove(signals);
     }
 
     /// Adds a standard signal of which only the sender is known. It is dropped if one of its number

@@ -28,8 +28,9 @@ use cops_algorithms::signals::{
 use cops_lock::{Mutex, MutexGuard};
 
 use super::cpu::{CpuState, VirtualCpu};
+use super::cpus::Cpus;
 use super::undelivered::calls;
-use super::{Process, WaitStatus};
+use super::{Linux, Process, WaitStatus};
 use crate::arch::{self, SIGNAL_FRAME_BYTES, SignalHandler, SignalState, UserContext};
 use crate::fs::{Descriptor, Object};
 use crate::mm::UserRange;
@@ -39,6 +40,9 @@ use crate::sched::timer;
 /// How many virtual CPUs are asked whether they block a signal to their process. If all of these
 /// do, the signal waits until one of the process's virtual CPUs changes what it blocks.
 const CPUS_ASKED: usize = 64;
+
+/// How many virtual CPUs forget a signal that is ignored from now on: each may have a queue.
+const CPUS_VISITED: usize = 16;
 
 /// The signals of a process.
 #[derive(Default)]
@@ -256,6 +260,16 @@ impl CpuSignalState {
     }
 }
 
+/// The virtual CPUs, from the first on.
+fn all(cpus: &Cpus) -> impl Iterator<Item = (&Arc<VirtualCpu>, CpuState)> {
+    let mut next = 0;
+    core::iter::from_fn(move || {
+        let found = cpus.at_or_after(next)?;
+        next = found.0.index + 1;
+        Some(found)
+    })
+}
+
 /// What is known about a signal that process `sender` has sent to a thread.
 pub fn sent_to_thread(sender: u32, signal: u8) -> Information {
     Information { code: signal_code::THREAD, ..sent_by(sender, signal) }
@@ -299,14 +313,9 @@ impl Process {
         // A virtual CPU that takes it. If it waits for it, what the program wants done with it does
         // not count.
         let target = {
-            let (cpus, mut next) = (self.cpus.lock(), 0);
-            let all = core::iter::from_fn(|| {
-                let found = cpus.at_or_after(next)?;
-                next = found.0.index + 1;
-                Some(found)
-            });
+            let cpus = self.cpus.lock();
             let waiter = signals.waiter.and_then(|index| cpus.get(index));
-            let all = waiter.into_iter().chain(all.take(CPUS_ASKED));
+            let all = waiter.into_iter().chain(all(&cpus).take(CPUS_ASKED));
             let mut alive = all.filter(|(_, state)| *state != CpuState::Ended);
             alive.find_map(|(cpu, _)| Some((cpu.signals.takes(number)?, cpu.clone())))
         };
@@ -352,6 +361,36 @@ impl Process {
                 self.end(WaitStatus::Signalled(number));
             }
         }
+    }
+
+    /// Sets what the program wants done with `signal`, and returns what it wanted before. A signal
+    /// that waits, blocked or not, is forgotten if it is ignored from now on; of those to a single
+    /// virtual CPU, those to `cpu` and to the first [`CPUS_VISITED`].
+    ///
+    /// # Errors
+    /// `EINVAL` for a signal that cannot have an action; `ENOSYS`.
+    pub fn set_action(
+        &self,
+        cpu: &VirtualCpu,
+        linux: &Linux,
+        signal: u8,
+        new: Action,
+    ) -> Result<Action, Errno> {
+        let mut guard = linux.signals.lock();
+        let signals = guard.as_mut().ok_or(Errno::ENOSYS)?;
+        let old = signals.dispositions.get(signal);
+        if !signals.dispositions.set(signal, new) {
+            return Err(Errno::EINVAL);
+        }
+        if signals.dispositions.decide(signal) == Decision::Effect(Effect::Ignore) {
+            signals.pending.remove(bit(signal));
+            cpu.signals.state.lock().forget(signal);
+            let cpus = self.cpus.lock();
+            for (other, _) in all(&cpus).take(CPUS_VISITED) {
+                other.signals.state.lock().forget(signal);
+            }
+        }
+        Ok(old)
     }
 
     /// The native program ignores these signals from now on, and no others. Returns those that it
@@ -772,6 +811,14 @@ impl CpuSignalState {
             self.pending_charge = Some(Charge::new(family, &bytes).map_err(|_| QueueFull)?);
         }
         self.pending.add(information)
+    }
+
+    /// Forgets the signals of this number that wait for this virtual CPU.
+    fn forget(&mut self, signal: u8) {
+        self.pending.remove(bit(signal));
+        if !self.pending.has_queue() {
+            self.pending_charge = None;
+        }
     }
 
     /// Takes a signal that is not blocked: a fault, then one to this virtual CPU, then one of those

@@ -250,7 +250,7 @@ fn dispatch(
             let group = Some(args.process_id(0)?);
             signals::signal_thread(process, group, args.number(1), args.signal(2)?).into()
         }
-        number::RT_SIGACTION => signals::action(process, linux, &args).into(),
+        number::RT_SIGACTION => signals::action(cpu, linux, &args).into(),
         number::RT_SIGPROCMASK => signals::change_mask(cpu, &args).into(),
         number::RT_SIGPENDING => signals::pending(cpu, linux, &args).into(),
         number::RT_SIGTIMEDWAIT => signals::wait_for_signal(cpu, frame, &args)?,

@@ -61,7 +61,8 @@ fn set(process: &Process, args: &Arguments<'_>, index: usize) -> Result<Set, Err
 }
 
 /// `rt_sigaction(signal, *const action or 0, *mut action or 0, 8)`.
-pub fn action(process: &Process, linux: &Linux, args: &Arguments<'_>) -> CallResult {
+pub fn action(cpu: &VirtualCpu, linux: &Linux, args: &Arguments<'_>) -> CallResult {
+    let process = &cpu.process;
     check_set_bytes(args, 3)?;
     let signal = args.signal(0)?;
     if signal == 0 {
@@ -75,17 +76,13 @@ pub fn action(process: &Process, linux: &Linux, args: &Arguments<'_>) -> CallRes
         }
         None => None,
     };
-    let mut signals = linux.signals.lock();
-    let Some(dispositions) = signals.as_mut().map(|signals| &mut signals.dispositions) else {
-        return Err(Errno::ENOSYS);
+    let old = match new {
+        Some(new) => process.set_action(cpu, linux, signal, new)?,
+        None => {
+            let signals = linux.signals.lock();
+            signals.as_ref().ok_or(Errno::ENOSYS)?.dispositions.get(signal)
+        }
     };
-    let old = dispositions.get(signal);
-    if let Some(new) = new
-        && !dispositions.set(signal, new)
-    {
-        return Err(Errno::EINVAL);
-    }
-    drop(signals);
     if let Some(place) = old_place {
         store(process, place, [old.handler as u64, old.flags as u64, old.mask])?;
     }
