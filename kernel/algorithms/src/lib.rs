@@ -66,6 +66,7 @@ pub mod terminal;
 pub mod tree;
 pub mod turn;
 pub mod tutorial;
+pub mod upcalls;
 pub mod user_range;
 pub mod virtio_net_header;
 pub mod vruntime;

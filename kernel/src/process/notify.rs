@@ -9,6 +9,7 @@ use cops_abi::interrupt::{cause, status};
 use cops_abi::page::MAX_CPUS;
 use cops_abi::ring::Completion;
 use cops_algorithms::spread::Waiting;
+use cops_algorithms::upcalls::{self, AtEntry, Attention, OVERDUE};
 
 use super::cpu::{CpuState, RUN_QUEUE, VirtualCpu};
 use super::cpus::{Cpus, IN_EXECUTOR_MAX};
@@ -17,18 +18,6 @@ use crate::arch::{self, UserContext};
 use crate::counters::COUNTERS;
 use crate::sched::{self, Standing, spread};
 use crate::trace::{self, Event};
-
-/// Value of `Process::interrupt_priority` when results have waited long enough: a poll of any
-/// urgency is interrupted.
-const OVERDUE: Priority = Priority::MOST_URGENT;
-
-/// What the worker of an active virtual CPU is doing, according to its page.
-enum Attention {
-    /// It will check the ring before its next poll.
-    AboutToLook,
-    /// It polls a coroutine of this level, or has checked the ring and is about to.
-    Polls(Priority),
-}
 
 /// The action for a result, once no lock is held.
 enum Action {
@@ -158,8 +147,7 @@ impl Process {
         }
         let paused = paused.map(Action::RaisePaused);
         let wanted = self.interrupt_priority.load(Relaxed);
-        if more_urgent_than_all && wanted.is_none_or(|wanted| priority.is_more_urgent_than(wanted))
-        {
+        if more_urgent_than_all && upcalls::is_request(priority, wanted) {
             self.interrupt_priority.store(Some(priority), SeqCst);
             match in_the_way {
                 _ if paused.is_some() => {}
@@ -332,16 +320,18 @@ impl Process {
             return;
         }
         let index = cpu.index;
-        if !self.ring.may_have_results(&self.page.ring) {
-            // Its executor has reached the ring by itself.
-            self.interrupt_priority.store(None, SeqCst);
-            return;
-        }
+        // With the lock under which requests are made: for a result that this look does not find,
+        // one is made afterwards.
+        let cpus = self.cpus.lock();
         let Some(wanted) = self.interrupt_priority.load(SeqCst) else { return };
-        match self.attention(index) {
-            Attention::Polls(polled) if wanted.is_more_urgent_than(polled) || wanted == OVERDUE => {
+        let has_results = self.ring.may_have_results(&self.page.ring);
+        match upcalls::at_entry(wanted, has_results, self.attention(index)) {
+            AtEntry::Keep => return,
+            AtEntry::Withdraw => {
+                self.interrupt_priority.store(None, SeqCst);
+                return;
             }
-            _ => return,
+            AtEntry::Deliver => {}
         }
         let Some(record) = self.page.cpus.get(index) else { return };
         let handler = self.page.posted.handler.load(Relaxed);
@@ -350,6 +340,7 @@ impl Process {
             return;
         }
         self.interrupt_priority.store(None, SeqCst);
+        drop(cpus);
         COUNTERS.user_interrupts_taken.add(1);
         trace::emit(move || Event::UserInterruptTaken { process: self.id, cpu: index as u8 });
         record.status.store(state & !status::ENABLE | status::PREVIOUS_ENABLE, Relaxed);
