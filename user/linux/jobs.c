@@ -494,6 +494,45 @@ static void orphans(void) {
     close_pipes();
 }
 
+static pid_t member_of(pid_t group) {
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    CHECK(child > 0 && (group == 0 || setpgid(child, group) == 0));
+    return child;
+}
+
+/* The same of groups with as many members as are examined. */
+static void large_orphans(void) {
+    enum { MEMBERS = 32 };
+    CHECK(pipe(data) == 0);
+    pid_t shell = fork();
+    if (shell == 0) {
+        pid_t members[MEMBERS];
+        setsid();
+        for (int i = 1; i < MEMBERS; i++)
+            members[i] = member_of(0);
+        CHECK(kill(0, SIGTSTP) == 0);
+        usleep(20000);
+        CHECK(waitpid(-1, NULL, WUNTRACED | WNOHANG) == 0);
+        for (int i = 1; i < MEMBERS; i++)
+            CHECK(kill(members[i], SIGKILL) == 0 && waitpid(members[i], NULL, 0) == members[i]);
+        members[0] = member_of(0);
+        CHECK(setpgid(members[0], members[0]) == 0);
+        for (int i = 1; i < MEMBERS; i++)
+            members[i] = member_of(members[0]);
+        CHECK(kill(members[MEMBERS - 1], SIGSTOP) == 0);
+        stopped_by(members[MEMBERS - 1], SIGSTOP);
+        _exit(39);
+    }
+    char byte;
+    CHECK(close(data[1]) == 0);
+    ended_with(shell, 39);
+    /* All of them have ended. */
+    CHECK(read(data[0], &byte, 1) == 0 && close(data[0]) == 0);
+}
+
 /* Processes that move between groups all the time, stop and continue each other, and fork. */
 static void storm(void) {
     open_pipes();
@@ -617,6 +656,7 @@ int main(int count, char **arguments) {
     handler_stops();
     child_signals();
     orphans();
+    large_orphans();
     crowd(processes);
     long before = free_pages();
     for (int round = 0; round < 2; round++) {

@@ -6,7 +6,6 @@ use core::sync::atomic::Ordering::*;
 use cops_abi::linux::signal_code;
 use cops_abi::syscall::signal as native;
 use cops_abi::{Errno, Priority};
-use cops_algorithms::fixed_list::FixedList;
 use cops_algorithms::kin::{Found, Kin, Kinship, News, Places, Which};
 use cops_fallible::Map;
 use cops_lock::Mutex;
@@ -186,13 +185,14 @@ pub(super) fn record_use(process: &Process) {
     }
 }
 
-/// Number of children that one portion of [`orphan_some`] separates from their parent.
+/// Number of children that one portion of [`orphan_some`] separates from their parent, unless it
+/// has to examine a group.
 const PORTION_CHILDREN: usize = 4;
 
 /// Makes orphans of some children of a process that has ended. Returns whether there are more.
-/// Orphans that have already ended are removed, because no process can wait for them. Groups that
-/// are orphaned by that and have a stopped member are added to `orphaned`.
-pub(super) fn orphan_some(id: ProcessId, orphaned: &mut Orphaned) -> bool {
+/// Orphans that have already ended are removed, because no process can wait for them. `orphaned`
+/// becomes a group that is orphaned by that and has a stopped member.
+pub(super) fn orphan_some(id: ProcessId, orphaned: &mut Option<ProcessId>) -> bool {
     let table = &mut *TABLE.lock();
     for _ in 0..PORTION_CHILDREN {
         let Some(child) = table.kin.first_child(id) else { return false };
@@ -204,9 +204,10 @@ pub(super) fn orphan_some(id: ProcessId, orphaned: &mut Orphaned) -> bool {
                 let had_shell = table.kin.has_shell(child);
                 table.kin.orphan(child);
                 let group = table.kin.get(child).map_or(0, |kinship| kinship.group);
-                if had_shell && table.needs_help(group) {
-                    // At most one for each child of this portion.
-                    let _ = orphaned.push(group);
+                if had_shell {
+                    *orphaned = table.needs_help(group).then_some(group);
+                    // To examine one group is a portion.
+                    return true;
                 }
             }
             _ => table.remove(child),
@@ -214,9 +215,6 @@ pub(super) fn orphan_some(id: ProcessId, orphaned: &mut Orphaned) -> bool {
     }
     true
 }
-
-/// Groups that [`orphan_some`] has found.
-pub(super) type Orphaned = FixedList<ProcessId, PORTION_CHILDREN>;
 
 /// Number of members of a group that are examined to find out whether it is orphaned, or has a
 /// stopped member. They are the first ones, which a shell has started.

@@ -7,14 +7,17 @@ use core::sync::atomic::Ordering::Relaxed;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::linux::signal_code;
-use cops_algorithms::signals::Information;
+use cops_algorithms::signals::{Effect, Information, default_effect, stops_orphans};
 
 use super::children::{self, Entry};
 use super::signals::sent_by;
 use super::{FIRST_PROCESS, Process, ProcessId};
 
-/// Number of processes that one portion signals.
-const PORTION_PROCESSES: usize = 4;
+/// Number of processes that one portion sends `signal` to. A signal that does not stop orphans has
+/// the group of each examined.
+fn portion_processes(signal: u8) -> usize {
+    if default_effect(signal) == Effect::Stop && !stops_orphans(signal) { 1 } else { 4 }
+}
 
 /// Which processes get a signal.
 #[derive(Clone, Copy)]
@@ -59,7 +62,7 @@ impl Signalling {
 
     /// Executes a portion on behalf of `caller`. `None` if there is more to do.
     pub fn resume(&mut self, caller: &Arc<Process>) -> Option<CallResult> {
-        for _ in 0..PORTION_PROCESSES {
+        for _ in 0..portion_processes(self.signal) {
             let entry = match self.target {
                 Target::Group(group) => children::member_from(group, self.next),
                 Target::All => children::at_or_after(self.next),
@@ -115,7 +118,7 @@ impl Signalling {
 /// the number to continue with; `None` if there are no more.
 pub fn signal_some(group: ProcessId, signal: u8, from: ProcessId) -> Option<ProcessId> {
     let mut next = from;
-    for _ in 0..PORTION_PROCESSES {
+    for _ in 0..portion_processes(signal) {
         let Entry { id, process, .. } = children::member_from(group, next)?;
         next = id + 1;
         if let Some(process) = process {

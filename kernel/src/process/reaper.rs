@@ -21,7 +21,6 @@ use cops_fallible::Map;
 use cops_fallible::map::Spare;
 use cops_lock::{Mutex, MutexGuard};
 
-use super::children::Orphaned;
 use super::undelivered::calls;
 use super::{FIRST_PROCESS, Process, ProcessId, RUN_QUEUE, WaitStatus, children, groups};
 use crate::arch;
@@ -297,9 +296,9 @@ async fn end(process: Arc<Process>, portions: &mut Portions) -> WaitStatus {
     let status = process.cpus.lock().ending().unwrap_or(WaitStatus::exited(0));
     release(process, portions).await;
     loop {
-        let mut orphaned = Orphaned::new(0);
+        let mut orphaned = None;
         let has_more = children::orphan_some(id, &mut orphaned);
-        for &group in orphaned.iter() {
+        if let Some(group) = orphaned {
             help(group, &mut *portions).await;
         }
         if !has_more {
