@@ -207,7 +207,8 @@ impl Holder {
     }
 
     /// Memory for a cut of `part`: a node if a range is split, and a box if more than a portion of
-    /// ranges can be gone: that of the holder, unless so many ranges stay that it needs that itself.
+    /// ranges can be gone. That is the holder's box, unless so many ranges stay that the holder
+    /// needs it.
     fn prepare(&mut self, part: Range) -> Result<Prepared, Refused> {
         let spare = if self.is_split_by(part) { Some(Node::try_new(part)?) } else { None };
         let count = self.shared.count_in(part) + self.exclusive.count_in(part);
@@ -480,8 +481,8 @@ impl<Q> FileLocks<Q> {
     /// Takes this range from `owner`.
     ///
     /// # Errors
-    /// [`Refused::Full`], only if a range becomes two. [`Refused::NoMemory`], only then, and if more
-    /// than a portion of ranges goes and about as many stay.
+    /// [`Refused::Full`], only if a range becomes two. [`Refused::NoMemory`], only then, and if
+    /// more than a portion of ranges goes and about as many stay.
     pub fn unset(&mut self, file: File, owner: Owner, part: Range) -> Result<Gone, Refused> {
         let Some(entry) = self.files.get_mut(&file) else { return Ok(Gone::default()) };
         let Some(holder) = entry.owners.get_mut(&owner) else { return Ok(Gone::default()) };

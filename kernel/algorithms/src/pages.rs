@@ -2,7 +2,7 @@
 //!
 //! Everything from a page on can be cut off in a few steps, however many pages that are.
 //!
-//! There is a page below every node. So the nodes are at most [`HEIGHT_MAX`] times as many as the
+//! There is a page below every node. So the nodes are at most `HEIGHT_MAX` times as many as the
 //! pages, and the lowest page is found without a search.
 
 use alloc::boxed::Box;

@@ -57,9 +57,9 @@ pub struct Table<K, V> {
 /// How far a sweep over a table has come: see [`Table::bucket`].
 ///
 /// The hashes with the same low bits are in one bucket. With their bits in reverse order, they are
-/// an interval, and the cursor is where the next interval begins. More buckets divide intervals, and
-/// fewer join them. So whatever is inserted or removed during a sweep, every entry that is there all
-/// the time is met, and the sweep ends. An entry may be met twice.
+/// an interval, and the cursor is where the next interval begins. More buckets divide intervals,
+/// and fewer join them. So whatever is inserted or removed during a sweep, every entry that is
+/// there all the time is met, and the sweep ends. An entry may be met twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cursor(u64);
 

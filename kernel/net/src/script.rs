@@ -16,8 +16,8 @@ use crate::link_core::instant;
 /// The most data of a segment that is made up, and the largest receive buffer of a connection that
 /// enters the fast path.
 pub(crate) const DATA_BYTES_MAX: usize = 4096;
-/// A script that brings a socket into the state of a connection, or gets its bytes, takes as long as
-/// so many more frames: some 15,000 instructions (decision 54).
+/// A script that brings a socket into the state of a connection, or gets its bytes, takes as long
+/// as so many more frames: some 15,000 instructions (decision 54).
 pub(crate) const FRAMES_OF_A_SCRIPT: u64 = 3;
 /// The most bytes of a packet that is made up: with all options.
 pub(crate) const MADE_UP_BYTES_MAX: usize = DATA_BYTES_MAX + 40 + 60;

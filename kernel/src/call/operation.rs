@@ -417,8 +417,8 @@ impl Operation {
     /// waits at most. `Ok(None)`: there is no limit.
     ///
     /// # Errors
-    /// `EAGAIN`, `EINPROGRESS` or `EALREADY`: the call does not wait, because its file is in non-blocking mode,
-    /// or because of a flag of the call.
+    /// `EAGAIN`, `EINPROGRESS` or `EALREADY`: the call does not wait, because its file is in
+    /// non-blocking mode, or because of a flag of the call.
     pub fn timeout(&self) -> Result<Option<u64>, Errno> {
         let (file, waiting, is_non_blocking) = match (self, self.file()) {
             (Operation::ReadConsole { read }, _) if read.is_non_blocking() => {

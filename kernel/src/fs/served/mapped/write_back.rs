@@ -96,8 +96,8 @@ impl State {
     /// page of which only a part has been written is written once more.
     ///
     /// # Errors
-    /// `EIO` if these are more bytes than were sent, or less than a page and not all; what was being
-    /// written stays to be written.
+    /// `EIO` if these are more bytes than were sent, or less than a page and not all; what was
+    /// being written stays to be written.
     fn has_written(&mut self, count: u64) -> Result<(), Errno> {
         let length = self.writing.end - self.writing.start;
         if !(1..=length).contains(&count) {
