@@ -291,3 +291,12 @@ fn a_part_of_a_page_is_found_only_at_the_end() {
     assert_eq!(cache.find(4, 0), Found::Page(2, PAGE_BYTES));
     assert_eq!(cache.keep(fill, 0, 3, 100), Some(3), "less than what is kept");
 }
+
+#[test]
+fn the_memory_of_the_table_is_known_before_it_is_made() {
+    for pages in [0, 1, 64, 65, 8192, 16_384] {
+        let table = PageCache::<u32>::try_new(pages).unwrap();
+        let bytes = size_of_val(&table.files[..]) + size_of_val(&table.chunks[..]);
+        assert_eq!(PageCache::<u32>::table_bytes(pages), bytes, "{pages}");
+    }
+}
