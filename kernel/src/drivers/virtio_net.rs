@@ -216,15 +216,15 @@ impl Receiver {
     ) -> Taken {
         let Self { queue, buffers, header_bytes, long, .. } = self;
         let mut count = 0;
-        let mut goes_on = true;
+        let mut takes_more = true;
         let mut is_empty = false;
         queue.disable_interrupts();
-        while goes_on && count < limit {
+        while takes_more && count < limit {
             let first = with_next(queue, buffers, |buffer| {
                 let (header, frame) = buffer.split_at_mut_checked(*header_bytes)?;
                 let header = Received::parse(header);
                 if header.buffers == 1 {
-                    goes_on = take(frame, header);
+                    takes_more = take(frame, header);
                     return None;
                 }
                 let mut joined = JoinedFrame::new(long);
@@ -238,7 +238,7 @@ impl Receiver {
             count += 1;
             if let Some((header, joined)) = first {
                 // What is too long is passed on as an empty frame, which is counted as malformed.
-                goes_on = take(join(queue, buffers, joined, header.buffers - 1), header);
+                takes_more = take(join(queue, buffers, joined, header.buffers - 1), header);
             }
         }
         if count > 0 {
