@@ -73,24 +73,22 @@ pub struct Load {
 impl Load {
     /// Arguments of the load generator, which opens so many connections a second.
     pub fn arguments(&self, ramp_per_second: u32) -> Vec<String> {
-        let whole = |name: &str, value: u32| [name.to_owned(), value.to_string()];
-        let mut arguments = [
-            whole("--connections", self.connections),
-            whole("--matrix", self.matrix),
-            whole("--seconds", self.seconds),
-            whole("--drain-seconds", self.drain_seconds),
-            whole("--ramp-per-second", ramp_per_second),
-        ]
-        .concat();
+        let mut arguments = Vec::new();
+        let mut add =
+            |name: &str, value: f64| arguments.extend([name.to_owned(), value.to_string()]);
+        add("--connections", self.connections.into());
+        add("--matrix", self.matrix.into());
+        add("--seconds", self.seconds.into());
+        add("--drain-seconds", self.drain_seconds.into());
+        add("--ramp-per-second", ramp_per_second.into());
         match self.pace {
-            Pace::Open { period_us } => arguments
-                .extend(["--period-ms".to_owned(), (f64::from(period_us) / 1e3).to_string()]),
+            Pace::Open { period_us } => add("--period-ms", f64::from(period_us) / 1e3),
             Pace::Closed => {}
-            Pace::Pause { pause_ms } => arguments.extend(whole("--pause-ms", pause_ms)),
-            Pace::Counted { requests } => arguments.extend(whole("--requests", requests)),
+            Pace::Pause { pause_ms } => add("--pause-ms", pause_ms.into()),
+            Pace::Counted { requests } => add("--requests", requests.into()),
         }
         if !matches!(self.pace, Pace::Counted { .. }) {
-            arguments.extend(whole("--warmup-seconds", self.warm_up_seconds));
+            add("--warmup-seconds", self.warm_up_seconds.into());
         }
         if matches!(self.pace, Pace::Closed | Pace::Counted { .. }) {
             arguments.push("--closed".to_owned());

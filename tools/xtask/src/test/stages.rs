@@ -269,9 +269,8 @@ mod tests {
     fn the_book_has_every_stage() {
         let book = include_str!("../../../../docs/book/testing.md");
         let rows: Vec<&str> = book.lines().filter(|line| line.starts_with("| `")).collect();
-        for stage in all() {
-            let is_named = |row: &&&str| row.contains(&format!("`{}`", stage.name));
-            assert!(rows.iter().any(|row| is_named(&row)), "no row for {}", stage.name);
+        for name in all().map(|stage| format!("`{}`", stage.name)) {
+            assert!(rows.iter().any(|row| row.contains(&name)), "no row for {name}");
         }
     }
 

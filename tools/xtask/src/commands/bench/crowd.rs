@@ -40,10 +40,6 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// A row for one hart, and one for those of `--smp`.
 pub fn measure(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Outcome<Rows> {
-    if options.icount {
-        return Err(Failure::new("idle-memory --tap counts no instructions")
-            .advise("leave --icount out, or use scale --tap"));
-    }
     let client = Client::build(workspace, Progress::Lines)?;
     let count = options.connections.first().copied().unwrap_or(OF_ONE_CLIENT);
     allow_files(count.min(OF_ONE_CLIENT))?;

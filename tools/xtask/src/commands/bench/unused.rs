@@ -19,8 +19,8 @@ pub fn refuse(options: &Bench) -> Outcome<()> {
 /// An option that was given and has no effect.
 fn first_unused(options: &Bench) -> Option<&'static str> {
     use Measurement::{
-        Closed, Costs, Executor, Hostile, IdleMemory, Models, Overload, Peers, Pipe, Portions,
-        Priority, Ring, Scale, Switch, Wakeups,
+        Closed, Costs, Disk, Executor, Hostile, IdleMemory, LibcTest, Models, Overload, Peers,
+        Pipe, Portions, Priority, Ring, Scale, Switch, Wakeups,
     };
     let name = options.name;
     // How much is counted is fixed, so that the counts of two runs can be compared.
@@ -48,6 +48,7 @@ fn first_unused(options: &Bench) -> Option<&'static str> {
         matches!(name, Models | Overload) && is_timed || matches!(name, Peers | Pipe | Ring);
     // The option, whether it was given, and whether it has an effect.
     let known = [
+        ("--quick", options.quick, !matches!(name, Costs | Disk | LibcTest | Portions | Switch)),
         ("--icount", options.icount, may_count),
         ("--connections", !options.connections.is_empty(), takes_one_count || takes_counts),
         ("a second number of --connections", options.connections.len() > 1, takes_counts),
@@ -82,7 +83,9 @@ mod tests {
     #[test]
     fn what_would_be_ignored_is_refused() {
         for (words, option) in [
+            ("switch --quick", "--quick"),
             ("disk --icount", "--icount"),
+            ("idle-memory --tap --icount", "--icount"),
             ("memory --connections 5", "--connections"),
             ("closed --connections 64,256", "a second number of --connections"),
             ("ring --tap", "--tap"),
