@@ -572,7 +572,8 @@ impl<Q> FileLocks<Q> {
         self.remove_if_unused(file);
     }
 
-    /// Wait `number` of `process` is for this range, in the way of which `blocker` is.
+    /// Wait `number` of `process` is for this range, in the way of which `blocker` was a moment
+    /// ago. If it is not any more, the process attempts again.
     ///
     /// Returns whether it would wait for itself; then it does not wait.
     ///
@@ -585,11 +586,13 @@ impl<Q> FileLocks<Q> {
         (kind, range): (Kind, Range),
         blocker: Owner,
     ) -> Result<bool, OutOfMemory> {
-        if self.waits_for(blocker, process) {
+        let wait = Wait { file, kind, range, blocker };
+        // The blocker may have released the range since it was found, and wait for this process now.
+        if self.is_blocked(&wait) && self.waits_for(blocker, process) {
             self.waits.remove(&(process, number));
             return Ok(true);
         }
-        self.waits.try_insert((process, number), Wait { file, kind, range, blocker })?;
+        self.waits.try_insert((process, number), wait)?;
         Ok(false)
     }
 

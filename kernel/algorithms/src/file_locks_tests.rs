@@ -296,6 +296,16 @@ fn a_wait_counts_only_while_its_blocker_is_in_the_way() {
 }
 
 #[test]
+fn a_blocker_that_has_left_before_the_wait_is_noted_is_not_in_the_way() {
+    let mut locks = own_bytes(2);
+    // Process 1 has found process 2 at byte 2. Before it notes its wait, process 2 releases that
+    // byte and waits for byte 1.
+    assert!(locks.unset(file(1), process(2), range(2, 2)).is_ok());
+    assert!(!wait(&mut locks, 2, 1, 1));
+    assert!(!wait(&mut locks, 1, 2, 2));
+}
+
+#[test]
 fn one_of_several_waits_of_a_process_counts() {
     let mut locks = own_bytes(3);
     // Process 1 has three threads that wait; what the first waited for is free.

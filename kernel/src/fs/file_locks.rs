@@ -167,7 +167,7 @@ impl Lock {
         LOCKS.lock().leave_queue(self.file);
     }
 
-    /// Wait `wait` of a process is for this lock, in the way of which `blocker` is.
+    /// Wait `wait` of a process is for this lock, in the way of which `blocker` was a moment ago.
     ///
     /// # Errors
     /// `EDEADLK` if the process would wait for itself, `ENOLCK` if there is no memory.
