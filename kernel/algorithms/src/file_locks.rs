@@ -587,7 +587,7 @@ impl<Q> FileLocks<Q> {
         blocker: Owner,
     ) -> Result<bool, OutOfMemory> {
         let wait = Wait { file, kind, range, blocker };
-        // The blocker may have released the range since it was found, and wait for this process now.
+        // The blocker may have released the range since it was found, and wait for this process.
         if self.is_blocked(&wait) && self.waits_for(blocker, process) {
             self.waits.remove(&(process, number));
             return Ok(true);
