@@ -266,6 +266,83 @@ static void most_urgent_waits_for_nothing_else(void) {
     CHECK(pthread_join(forker, NULL) == 0);
 }
 
+/* On one hart: when a stopped process continues, its threads do so by their levels. Many starve
+   because process `between` computes, and do not delay an urgent one. A thread that becomes urgent
+   since the urgent one waits for its mutex continues too. */
+
+enum { STARVING = 60 };
+
+static struct {
+    int turns, releases, rounds;
+} volatile *seen;
+static pthread_mutex_t owned[STARVING];
+static volatile int owners;
+
+static void *starve(void *mutex) {
+    CHECK(pthread_mutex_lock(mutex) == 0);
+    owners++;
+    CHECK(setpriority(PRIO_PROCESS, 0, 19) == 0);
+    while (!seen->releases)
+        continue;
+    CHECK(pthread_mutex_unlock(mutex) == 0);
+    return step(NULL);
+}
+
+static void one_urgent_of_many(void) {
+    pthread_mutexattr_t inherits;
+    CHECK(pthread_mutexattr_init(&inherits) == 0);
+    CHECK(pthread_mutexattr_setprotocol(&inherits, PTHREAD_PRIO_INHERIT) == 0);
+    for (int i = 0; i < STARVING; i++) {
+        pthread_t thread;
+        CHECK(pthread_mutex_init(&owned[i], &inherits) == 0);
+        CHECK(pthread_create(&thread, NULL, starve, &owned[i]) == 0);
+    }
+    while (owners < STARVING)
+        usleep(1000);
+    CHECK(setpriority(PRIO_PROCESS, 0, -10) == 0);
+    for (;; seen->turns++) {
+        usleep(5000);
+        if (!seen->releases)
+            continue;
+        for (int i = 0; i < STARVING; i++)
+            CHECK(pthread_mutex_lock(&owned[i]) == 0 && pthread_mutex_unlock(&owned[i]) == 0);
+        seen->rounds++;
+    }
+}
+
+static void between(void) {
+    CHECK(setpriority(PRIO_PROCESS, 0, 0) == 0);
+    for (;;)
+        continue;
+}
+
+static void grows(volatile int *count) {
+    int before = *count;
+    for (int looks = 0; *count < before + 3; looks++) {
+        CHECK(looks < 2000);
+        usleep(1000);
+    }
+}
+
+static void continues_by_levels(void) {
+    seen = (void *)map(1, MAP_SHARED);
+    CHECK(setpriority(PRIO_PROCESS, 0, -15) == 0);
+    pid_t many = fork_child(one_urgent_of_many);
+    grows(&seen->turns);
+    CHECK(kill(many, SIGSTOP) == 0);
+    int status;
+    CHECK(waitpid(many, &status, WUNTRACED) == many && WIFSTOPPED(status));
+    /* The urgent one comes last. */
+    usleep(50000);
+    pid_t computes = fork_child(between);
+    CHECK(kill(many, SIGCONT) == 0);
+    grows(&seen->turns);
+    seen->releases = 1;
+    grows(&seen->rounds);
+    kill_child(computes);
+    kill_child(many);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IONBF, 0);
     up = map(PAGES, MAP_PRIVATE);
@@ -279,6 +356,7 @@ int main(void) {
     if (get_nprocs() == 1) {
         ended_with(fork_child(ends_in_time), 0);
         most_urgent_waits_for_nothing_else();
+        continues_by_levels();
     }
     puts("each child has the memory of one moment");
     return 0;

@@ -30,6 +30,7 @@ pub mod fixed_list;
 pub mod frame_cache;
 pub mod futex;
 pub mod gathering;
+pub mod held;
 pub mod holes;
 pub mod inheritance;
 pub mod interest;

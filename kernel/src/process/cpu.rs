@@ -12,6 +12,7 @@ use cops_abi::page::MAX_CPUS;
 use cops_abi::{Errno, Priority};
 use cops_algorithms::cpu_state::{self, Order};
 pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
+use cops_algorithms::held::Link;
 use cops_algorithms::run_queue::{Key, Lines, Member};
 use cops_algorithms::vruntime::Vruntime;
 use cops_fallible::map::Spare;
@@ -41,15 +42,15 @@ pub struct CpuStatus {
     /// Result of the synchronous call that it waited for, to be written into its registers when it
     /// runs next.
     pub result: Option<isize>,
-    /// The next one in the list of those that are held.
-    pub next_held: Option<usize>,
+    /// Its place among those that are held.
+    pub held: Link,
 }
 
 impl CpuStatus {
     /// For a new virtual CPU; the caller puts it into the run queue.
     pub(crate) fn runnable(record: Option<&CpuRecord>) -> Self {
-        let status =
-            Self { state: CpuState::Runnable, wake_pending: false, result: None, next_held: None };
+        let held = Link::default();
+        let status = Self { state: CpuState::Runnable, wake_pending: false, result: None, held };
         status.publish(record);
         status
     }

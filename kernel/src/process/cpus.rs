@@ -11,8 +11,9 @@ use alloc::sync::Arc;
 use cops_abi::page::{MAX_CPUS, ProcessPage};
 use cops_abi::{Errno, Priority};
 use cops_algorithms::cpu_state::{Census, Order, Reasons};
+use cops_algorithms::held::{HeldLists, Link, Links};
 use cops_algorithms::levels::LevelCounts;
-use cops_algorithms::slots::{NoSlot, Slots};
+use cops_algorithms::slots::{self, NoSlot, Slots};
 use cops_algorithms::stops::Stops;
 use cops_fallible::{List, Map};
 
@@ -37,12 +38,48 @@ fn leave(cpu: &VirtualCpu, process: ProcessId) {
     }
 }
 
-/// The virtual CPUs of a process, with their shared status.
-pub(crate) struct Cpus {
-    process: ProcessId,
+/// All virtual CPUs of a process.
+struct Entries {
     workers: List<Entry>,
     /// Slot `n` is virtual CPU `MAX_CPUS + n`.
     threads: Slots<Entry>,
+}
+
+// The links of those that are held name them by 16 bits.
+const _: () = assert!(MAX_CPUS + slots::CAPACITY <= 1 << 16);
+
+impl Entries {
+    fn get(&self, index: usize) -> Option<&Entry> {
+        match index.checked_sub(MAX_CPUS) {
+            None => self.workers.get(index),
+            Some(slot) => self.threads.get(slot),
+        }
+    }
+
+    fn get_mut(&mut self, index: usize) -> Option<&mut Entry> {
+        match index.checked_sub(MAX_CPUS) {
+            None => self.workers.get_mut(index),
+            Some(slot) => self.threads.get_mut(slot),
+        }
+    }
+}
+
+impl Links for Entries {
+    fn link(&self, number: u16) -> Link {
+        self.get(number.into()).map(|(_, status)| status.held).unwrap_or_default()
+    }
+
+    fn set_link(&mut self, number: u16, link: Link) {
+        if let Some((_, status)) = self.get_mut(number.into()) {
+            status.held = link;
+        }
+    }
+}
+
+/// The virtual CPUs of a process, with their shared status.
+pub(crate) struct Cpus {
+    process: ProcessId,
+    all: Entries,
     /// The number of each thread in `threads`, by its id.
     numbers: Map<u32, usize>,
     census: Census,
@@ -57,8 +94,8 @@ pub(crate) struct Cpus {
     ending: Option<WaitStatus>,
     /// Why the process is stopped, if it is.
     stopped: Stops,
-    /// The first and the last of the list of those that are held.
-    held: Option<(usize, usize)>,
+    /// Those that are held.
+    held: HeldLists,
     /// The virtual CPU that replaces the program; all others end.
     replacer: Option<usize>,
     /// The virtual CPU that copies the memory; all others are held.
@@ -80,8 +117,7 @@ impl Cpus {
     ) -> Self {
         Self {
             process,
-            workers: List::new(),
-            threads: Slots::new(),
+            all: Entries { workers: List::new(), threads: Slots::new() },
             numbers: Map::new(),
             census: Census::new(),
             in_executor: [0; IN_EXECUTOR_MAX],
@@ -89,7 +125,7 @@ impl Cpus {
             page,
             ending: None,
             stopped: Stops::NONE,
-            held: None,
+            held: HeldLists::new(),
             replacer: None,
             copier: None,
             has_orders: false,
@@ -100,12 +136,12 @@ impl Cpus {
 
     /// Number of workers, whatever they do.
     pub fn worker_count(&self) -> usize {
-        self.workers.len()
+        self.all.workers.len()
     }
 
     /// Number of threads with numbers of their own.
     pub fn thread_count(&self) -> usize {
-        self.threads.len()
+        self.all.threads.len()
     }
 
     /// How many virtual CPUs do what.
@@ -125,30 +161,23 @@ impl Cpus {
         self.ending
     }
 
-    fn entry(&self, index: usize) -> Option<&Entry> {
-        match index.checked_sub(MAX_CPUS) {
-            None => self.workers.get(index),
-            Some(slot) => self.threads.get(slot),
-        }
-    }
-
     /// Virtual CPU `index` and its state.
     pub fn get(&self, index: usize) -> Option<(&Arc<VirtualCpu>, CpuState)> {
-        self.entry(index).map(|(cpu, status)| (cpu, status.state()))
+        self.all.get(index).map(|(cpu, status)| (cpu, status.state()))
     }
 
     /// The virtual CPU with the lowest number from `index` on.
     pub fn at_or_after(&self, index: usize) -> Option<(&Arc<VirtualCpu>, CpuState)> {
-        let entry = match self.workers.get(index) {
+        let entry = match self.all.workers.get(index) {
             Some(entry) => entry,
-            None => self.threads.at_or_after(index.saturating_sub(MAX_CPUS))?.1,
+            None => self.all.threads.at_or_after(index.saturating_sub(MAX_CPUS))?.1,
         };
         Some((&entry.0, entry.1.state()))
     }
 
     /// All workers, with their states.
     pub fn workers(&self) -> impl Iterator<Item = (&Arc<VirtualCpu>, CpuState)> {
-        self.workers.iter().map(|(cpu, status)| (cpu, status.state()))
+        self.all.workers.iter().map(|(cpu, status)| (cpu, status.state()))
     }
 
     /// Whether another worker than `index` has a hart or waits for one.
@@ -186,16 +215,12 @@ impl Cpus {
             return Some(cpu);
         }
         let number = self.numbers.get(&id)?;
-        self.entry(*number).map(|(cpu, _)| cpu)
+        self.all.get(*number).map(|(cpu, _)| cpu)
     }
 
     /// The status of virtual CPU `index`.
     pub fn status(&mut self, index: usize) -> Option<&mut CpuStatus> {
-        let entry = match index.checked_sub(MAX_CPUS) {
-            None => self.workers.get_mut(index),
-            Some(slot) => self.threads.get_mut(slot),
-        };
-        entry.map(|(_, status)| status)
+        self.all.get_mut(index).map(|(_, status)| status)
     }
 
     /// Whether no virtual CPU is added any more: the process is ending, or all but one are.
@@ -208,14 +233,14 @@ impl Cpus {
     /// # Errors
     /// `EAGAIN` at the limit, `ESRCH` if the process is ending, `ENOMEM`.
     pub fn reserve(&mut self) -> Result<usize, Errno> {
-        if self.workers.len() >= MAX_CPUS {
+        if self.all.workers.len() >= MAX_CPUS {
             return Err(Errno::EAGAIN);
         }
         if self.is_closed() {
             return Err(Errno::ESRCH);
         }
-        self.workers.try_reserve(1)?;
-        Ok(self.workers.len())
+        self.all.workers.try_reserve(1)?;
+        Ok(self.all.workers.len())
     }
 
     /// The number of the next thread, with memory for [`push`](Self::push).
@@ -226,7 +251,7 @@ impl Cpus {
         if self.is_closed() {
             return Err(Errno::ESRCH);
         }
-        match self.threads.reserve() {
+        match self.all.threads.reserve() {
             Ok(slot) => Ok(MAX_CPUS + slot),
             Err(NoSlot::Full) => Err(Errno::EAGAIN),
             Err(NoSlot::OutOfMemory) => Err(Errno::ENOMEM),
@@ -240,14 +265,14 @@ impl Cpus {
     pub fn push(&mut self, cpu: Arc<VirtualCpu>) -> Result<(), Errno> {
         let status = CpuStatus::runnable(self.page.cpus.get(cpu.index));
         if cpu.index < MAX_CPUS {
-            self.workers.try_push((cpu, status))?;
+            self.all.workers.try_push((cpu, status))?;
         } else {
             let number = cpu.index;
             let (level, id) =
                 cpu.as_thread().map_or((Priority::DEFAULT, 0), |own| (own.priority(), own.id));
             self.numbers.try_insert(id, number)?;
             let entered = of_linux(&cpu).map_or(Ok(()), |thread| thread.enter(self.process));
-            if entered.is_err() || self.threads.put((cpu.clone(), status)).is_err() {
+            if entered.is_err() || self.all.threads.put((cpu.clone(), status)).is_err() {
                 self.numbers.remove(&id);
                 leave(&cpu, self.process);
                 return Err(Errno::ENOMEM);
@@ -260,13 +285,13 @@ impl Cpus {
 
     /// The one that [`pop`](Self::pop) removes.
     pub fn last(&self) -> Option<&Arc<VirtualCpu>> {
-        let thread = self.threads.last().map(|(cpu, _)| cpu);
-        thread.or_else(|| self.workers.last().map(|(cpu, _)| cpu))
+        let thread = self.all.threads.last().map(|(cpu, _)| cpu);
+        thread.or_else(|| self.all.workers.last().map(|(cpu, _)| cpu))
     }
 
     /// Removes one, to be dropped without the lock. Called by the reaper.
     pub fn pop(&mut self) -> Option<Entry> {
-        let Some(entry) = self.threads.pop() else { return self.workers.pop() };
+        let Some(entry) = self.all.threads.pop() else { return self.all.workers.pop() };
         if let Some(thread) = entry.0.as_thread() {
             // One by one: the whole map, freed at once, would be a long portion.
             self.numbers.remove(&thread.id);
@@ -278,7 +303,7 @@ impl Cpus {
     /// Removes thread `index`, which has ended, to be dropped without the lock.
     pub fn remove_thread(&mut self, index: usize) -> Option<Entry> {
         self.leave_executor(index);
-        let removed = self.threads.take(index.checked_sub(MAX_CPUS)?)?;
+        let removed = self.all.threads.take(index.checked_sub(MAX_CPUS)?)?;
         if let Some(thread) = removed.0.as_thread() {
             self.numbers.remove(&thread.id);
             leave(&removed.0, self.process);
@@ -299,7 +324,7 @@ impl Cpus {
         if index >= MAX_CPUS || !matches!(self.order(index), Order::Run) {
             return self.apply_by_order(index, event);
         }
-        let (_, status) = self.workers.get_mut(index)?;
+        let (_, status) = self.all.workers.get_mut(index)?;
         let before = status.state();
         let after = status.apply(event, Order::Run, self.page.cpus.get(index))?;
         self.census.change(Some(before), after);
@@ -310,10 +335,7 @@ impl Cpus {
     #[inline(never)]
     fn apply_by_order(&mut self, index: usize, event: CpuEvent) -> Option<CpuState> {
         let order = self.order(index);
-        let (cpu, status) = match index.checked_sub(MAX_CPUS) {
-            None => self.workers.get_mut(index)?,
-            Some(slot) => self.threads.get_mut(slot)?,
-        };
+        let (cpu, status) = self.all.get_mut(index)?;
         let before = status.state();
         let after = status.apply(event, order, self.page.cpus.get(index))?;
         self.census.change(Some(before), after);
@@ -363,41 +385,39 @@ impl Cpus {
         !matches!(self.order(index), Order::Run)
     }
 
-    /// Puts virtual CPU `index`, which has become held, at the end of the list. The one that copies
-    /// the memory comes first: until it is done, no other is released.
+    /// Virtual CPU `index` has become held.
     fn hold(&mut self, index: usize) {
         self.lend_to_copier(index);
-        let is_first = self.copier == Some(index);
-        let next = self.held.filter(|_| is_first).map(|(first, _)| first);
-        if let Some(status) = self.status(index) {
-            status.next_held = next;
-        }
-        match self.held {
-            None => self.held = Some((index, index)),
-            Some((_, last)) if is_first => self.held = Some((index, last)),
-            Some((first, last)) => {
-                if let Some(status) = self.status(last) {
-                    status.next_held = Some(index);
-                }
-                self.held = Some((first, index));
-            }
-        }
+        let priority = self.held_priority(index);
+        self.held.insert(&mut self.all, index as u16, priority);
+    }
+
+    /// How urgently virtual CPU `index`, which is held, is to be released. Others may wait for one
+    /// that was stopped inside the executor; a worker may have anything ready.
+    fn held_priority(&self, index: usize) -> Priority {
+        let thread = self.get(index).and_then(|(cpu, _)| cpu.as_thread());
+        let thread = thread.filter(|thread| !thread.is_in_executor());
+        thread.map_or(Priority::MOST_URGENT, Thread::priority)
     }
 
     /// Whether some are held.
     pub fn has_held(&self) -> bool {
-        self.held.is_some()
+        !self.held.is_empty()
     }
 
-    /// Releases the one that has been held for longest, unless the process is stopped. Returns it
-    /// if it is runnable; the caller puts it into the run queue.
+    /// Releases the most urgent of those that are held, and of these the one that has been held for
+    /// longest, unless the process is stopped. While one copies the memory, no other is released.
+    /// Returns it if it is runnable; the caller puts it into the run queue.
     pub fn release_one(&mut self) -> Option<Arc<VirtualCpu>> {
-        let (first, last) = self.held?;
+        let copier = self.copier().filter(|(_, state)| *state == CpuState::Held);
+        let index = match copier {
+            Some((copier, _)) => copier.index,
+            None => usize::from(self.held.first()?),
+        };
         // A state other than held is that of a process that is ending.
-        let after = self.apply(first, CpuEvent::Release)?;
-        let next = self.status(first).and_then(|status| status.next_held.take());
-        self.held = next.map(|next| (next, last));
-        let cpu = self.get(first).map(|(cpu, _)| cpu.clone());
+        let after = self.apply(index, CpuEvent::Release)?;
+        self.held.remove(&mut self.all, index as u16);
+        let cpu = self.get(index).map(|(cpu, _)| cpu.clone());
         cpu.filter(|_| after == CpuState::Runnable)
     }
 
@@ -425,11 +445,17 @@ impl Cpus {
     /// Changes the level of `cpu`, a thread of this process.
     pub fn set_thread_priority(&mut self, cpu: &VirtualCpu, priority: Priority) {
         let Some(thread) = cpu.as_thread() else { return };
-        let is_active = self.get(cpu.index).is_some_and(|(_, state)| state.is_active());
+        let index = cpu.index;
+        let Some((_, state)) = self.get(index) else { return };
         let before = thread.set_priority(priority);
-        if is_active && cpu.index >= MAX_CPUS {
+        if state.is_active() && index >= MAX_CPUS {
             self.thread_levels.remove(before);
             self.thread_levels.add(priority);
+        }
+        if state == CpuState::Held {
+            let priority = self.held_priority(index);
+            self.held.set_priority(&mut self.all, index as u16, priority);
+            self.lend_to_copier(index);
         }
     }
 
@@ -437,7 +463,7 @@ impl Cpus {
     pub fn unpark_one(&mut self) -> Option<Arc<VirtualCpu>> {
         let index = self.workers().position(|(_, state)| state == CpuState::Parked)?;
         let state = self.apply(index, CpuEvent::Unpark);
-        (state == Some(CpuState::Runnable)).then(|| self.workers[index].0.clone())
+        (state == Some(CpuState::Runnable)).then(|| self.all.workers[index].0.clone())
     }
 
     /// The process ends with `status`, unless it is ending already. Returns whether it was this
@@ -514,7 +540,7 @@ impl Cpus {
         self.first_code = None;
         if let Some(cpu) = successor
             && let Some(replacer) = self.replacer
-            && let Some(place) = self.workers.get_mut(0)
+            && let Some(place) = self.all.workers.get_mut(0)
         {
             // First the one that begins: otherwise the reaper could take a process that is ending.
             let status = CpuStatus::runnable(self.page.cpus.first());
@@ -524,8 +550,8 @@ impl Cpus {
             *removed = self.remove_thread(replacer);
         }
         for place in rest {
-            if self.workers.len() > 1 {
-                *place = self.workers.pop();
+            if self.all.workers.len() > 1 {
+                *place = self.all.workers.pop();
             }
         }
         self.in_executor = [0; IN_EXECUTOR_MAX];

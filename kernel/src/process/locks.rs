@@ -127,13 +127,11 @@ impl Process {
             return;
         }
         cpus.set_thread_priority(&cpu, priority);
-        if state == CpuState::Held {
-            cpus.lend_to_copier(index);
-        }
+        let has_held = cpus.has_held();
         drop(cpus);
         self.urgency_changed(&cpu, state);
-        if state == CpuState::Held {
-            self.raise_copier();
+        if has_held {
+            self.level_changed_while_held(state);
         }
     }
 

@@ -1,9 +1,9 @@
 //! Stopping a process and making it go on (decision 34).
 //!
-//! The virtual CPUs of a stopped process leave their harts at the next trap and are *held*: a list
-//! of them is kept in [`Cpus`](super::cpus::Cpus). Calls in flight go on, and what they wake is
-//! held too. When the process goes on, some are released at once, and each that gets a hart
-//! releases two more, so no portion visits thousands of threads.
+//! The virtual CPUs of a stopped process leave their harts at the next trap and are *held*: lists
+//! of them are kept in [`Cpus`](super::cpus::Cpus). Calls in flight go on, and what they wake is
+//! held too. When the process goes on, the most urgent are released at once, and each that gets a
+//! hart releases two more, so no portion visits thousands of threads.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering::*;
 
 use cops_algorithms::signals::{continues, excluded_by, stops_orphans};
 
+use super::cpu::CpuState;
 use super::ending::halt;
 use super::{FIRST_PROCESS, Process, children};
 
@@ -106,6 +107,18 @@ impl Process {
         self.release_held(RELEASED_BY_EACH);
     }
 
+    /// The level of a thread has changed, which was found in this state, while some are held.
+    #[cold]
+    pub(super) fn level_changed_while_held(&self, state: CpuState) {
+        if state == CpuState::Held {
+            self.raise_copier();
+        }
+        // The most urgent that is held may be more urgent now than all that have been released and
+        // would release it when they get a hart.
+        self.release_held(1);
+    }
+
+    /// Releases up to `count` of those that are held, unless the process is stopped.
     pub(super) fn release_held(&self, count: usize) {
         for _ in 0..count {
             let mut cpus = self.cpus.lock();
