@@ -10,7 +10,7 @@ use cops_algorithms::kin::{Found, Kin, Kinship, News, Places, Which};
 use cops_fallible::Map;
 use cops_lock::Mutex;
 
-use super::{FIRST_PROCESS, Process, ProcessId, WaitStatus};
+use super::{FIRST_PROCESS, Process, ProcessId, WaitStatus, thread};
 use crate::mm::quota::{self, Amounts, Charge, Family, Kind, Membership};
 
 /// Memory for a process's record, apart from what is charged as the process grows.
@@ -67,9 +67,12 @@ static TABLE: Mutex<Table> = Mutex::new(Table { records: Map::new(), kin: Kin::n
 /// Reserves a number for a new process of `parent`, with the family that it is the head of.
 ///
 /// # Errors
-/// `EAGAIN` if there are too many processes, `ENOMEM`.
+/// `EAGAIN` if there are too many processes, or there have been 2^29; `ENOMEM`.
 pub fn reserve(parent: ProcessId) -> Result<(ProcessId, Family), Errno> {
     let mut table = TABLE.lock();
+    if table.next >= thread::FIRST_ID {
+        return Err(Errno::EAGAIN);
+    }
     let membership = match table.records.get(&parent) {
         Some(record) => Membership::new(record.membership.family())?,
         // The first process, the only child of the kernel.

@@ -17,9 +17,9 @@ use super::{Process, ProcessId, children};
 use crate::arch::UserContext;
 use crate::mm::UserRange;
 
-/// Ids of threads begin here; below are numbers of processes. The first thread of a Linux program
-/// has the number of its process.
-const FIRST_ID: u32 = 1 << 22;
+/// Ids of threads begin here; below are numbers of processes, of which none is used twice. The first
+/// thread of a Linux program has the number of its process.
+pub(super) const FIRST_ID: u32 = 1 << 29;
 /// One past the last id: a mutex has 30 bits for its owner.
 const IDS_END: u32 = 1 << 30;
 
@@ -82,7 +82,7 @@ impl Thread {
 
     /// Another thread, of this level.
     pub fn new(priority: Priority, clear_at_end: usize) -> Self {
-        // The first of 2^30 threads has ended when the ids begin anew. If it has not, its own
+        // The first of 2^29 threads has ended when the ids begin anew. If it has not, its own
         // process sees two threads with the same id.
         let id = FIRST_ID + NEXT_ID.fetch_add(1, Relaxed) % (IDS_END - FIRST_ID);
         Self::with_id(id, priority, clear_at_end)
@@ -125,7 +125,7 @@ impl Thread {
             return;
         }
         let mut processes = PROCESSES.lock();
-        // Not the one of another process with the same id, 2^30 threads later.
+        // Not the one of another process with the same id, 2^29 threads later.
         if processes.get(&self.id) == Some(&process) {
             processes.remove(&self.id);
         }

@@ -18,7 +18,7 @@ pub const RELEASE: &str = name::RELEASE;
 pub const SYSTEM: &str = name::SYSTEM;
 pub const BUILD: &str = name::VERSION;
 /// One more than the largest number of a process: where the numbers of threads begin.
-pub const LAST_PROCESS: &str = "4194304";
+pub const LAST_PROCESS: &str = "536870912";
 
 /// The type of file systems in memory, and of this one.
 const TEMPORARY: u64 = 0x0102_1994;
