@@ -471,9 +471,14 @@ impl<C: Member> Queue<C> {
     }
 
     /// Takes the next virtual CPU out of the queue, and begins its slice. `share`: that of the less
-    /// urgent, per mille. `slice_ticks`: the length of a whole slice.
-    pub fn choose(&mut self, share: u32, slice_ticks: u64) -> Option<(Arc<C>, Slice)> {
-        let (front, granted) = match self.compensated(share, slice_ticks) {
+    /// urgent, per mille. `slice_ticks`: the length of a whole slice. `harts`: how many choose.
+    pub fn choose(
+        &mut self,
+        share: u32,
+        slice_ticks: u64,
+        harts: usize,
+    ) -> Option<(Arc<C>, Slice)> {
+        let (front, granted) = match self.compensated(share, slice_ticks, harts) {
             Some(front) => (front, true),
             None => (self.corrected_first(slice_ticks)?, false),
         };
@@ -614,8 +619,8 @@ impl<C: Member> Queue<C> {
     }
 
     /// If the less urgent are due for a slice: the first of the level that gets it.
-    fn compensated(&mut self, share: u32, slice_ticks: u64) -> Option<Front> {
-        let priority = self.compensation.next(share, slice_ticks, self.levels())?;
+    fn compensated(&mut self, share: u32, slice_ticks: u64, harts: usize) -> Option<Front> {
+        let priority = self.compensation.next(share, slice_ticks, harts, self.levels())?;
         Some(self.front_at_or_after(Front::first_of(priority))?.0)
     }
 

@@ -152,7 +152,7 @@ impl Machine {
     }
 
     fn choose(&mut self) -> Option<Held> {
-        self.queue.choose(self.share, SLICE)
+        self.queue.choose(self.share, SLICE, 1)
     }
 
     /// A hart takes the next one. Returns its number as well.

@@ -332,7 +332,8 @@ impl<C: Client> RunQueue<C> {
             self.entering(&taken.0);
             return Some(taken);
         }
-        let chosen = inner.queue.choose(self.share.load(Relaxed), timer::slice_ticks());
+        let (share, slice_ticks) = (self.share.load(Relaxed), timer::slice_ticks());
+        let chosen = inner.queue.choose(share, slice_ticks, arch::hart_count());
         if let Some((cpu, _)) = &chosen {
             self.entering(cpu);
         }
