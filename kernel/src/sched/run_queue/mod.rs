@@ -113,11 +113,13 @@ impl<C: Client> RunQueue<C> {
         cpu.entity().set_standing(Standing::Paused { priority });
         // A hart that queued a virtual CPU, or put a result into the ring, and did not yet see this
         // pause, did so before this point.
-        let wanted = self.most_urgent().into_iter().chain(cpu.most_urgent_result());
+        // What waits in the queue has passed the ceiling of its own process.
+        let result = cpu.most_urgent_result().map(|level| cpu.cap(level));
+        let wanted = self.most_urgent().into_iter().chain(result);
         if let Some(wanted) = wanted.reduce(Priority::more_urgent_of)
             && wanted.is_more_urgent_than(priority)
         {
-            self.lock(Purpose::Pause).switchers[switcher.number].raise_paused(cpu.cap(wanted));
+            self.lock(Purpose::Pause).switchers[switcher.number].raise_paused(wanted);
         }
     }
 
