@@ -36,6 +36,7 @@ pub mod inheritance;
 pub mod interest;
 pub mod joined_frame;
 pub mod kin;
+pub mod later;
 pub mod levels;
 pub mod loaded_root;
 pub mod multiplexer;

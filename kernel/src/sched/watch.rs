@@ -5,10 +5,11 @@
 //! A watcher has a [`WatchSlot`] for each queue that it may watch. It arms a watch first and looks
 //! at the condition afterwards; the other side makes a change first and then notifies the watches,
 //! so one of the two sees the other. A watch is notified once. An event notifies the first few
-//! watches in its own portion; [`service`] notifies the others.
+//! watches in its own portion; [`service`] notifies the others, the most urgent of all queues first
+//! (`cops_algorithms::later`), at their level.
 //!
-//! Lock order: a slot, then a set. A watcher is notified without either, but under whatever lock
-//! the event has: that of a connection, for example.
+//! Lock order: a slot, then a set; [`LATER`], then the place of a set in it. A watcher is notified
+//! without these, but under whatever lock the event has: that of a connection, for example.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -16,6 +17,7 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use cops_abi::Priority;
+use cops_algorithms::later::{self, Later};
 use cops_algorithms::watches::{self, Key, Watches};
 use cops_fallible::{OutOfMemory, try_arc};
 use cops_lock::Mutex;
@@ -67,23 +69,12 @@ enum Slot {
 /// The watches on one queue.
 pub struct WatchSet {
     watches: Mutex<Watches<Watched>>,
-    listed: Mutex<Listed>,
+    /// Its place in [`LATER`], changed under that lock.
+    place: Mutex<later::Place<Arc<WatchSet>>>,
 }
 
-/// The place of a set among those that the service has to continue.
-#[derive(Default)]
-struct Listed {
-    is_listed: bool,
-    next: Option<Arc<WatchSet>>,
-}
-
-/// The sets that the service has to continue.
-struct Later {
-    first: Option<Arc<WatchSet>>,
-    last: Option<Arc<WatchSet>>,
-}
-
-static LATER: Mutex<Later> = Mutex::new(Later { first: None, last: None });
+/// The sets that the service has to continue. Its level is set under this lock.
+static LATER: Mutex<Later<Arc<WatchSet>>> = Mutex::new(Later::new());
 static SERVICE: Service = Service::new();
 
 impl WatchSet {
@@ -92,7 +83,8 @@ impl WatchSet {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn try_new() -> Result<Arc<Self>, OutOfMemory> {
-        try_arc(Self { watches: Mutex::new(Watches::new()), listed: Mutex::default() })
+        let place = Mutex::new(later::Place::try_new()?);
+        try_arc(Self { watches: Mutex::new(Watches::new()), place })
     }
 
     /// Arms the watch of `watcher`, unless it is armed. The caller looks at the condition
@@ -152,57 +144,33 @@ impl WatchSet {
     fn continue_later(self: Arc<Self>) {
         let Some(priority) = self.watches.lock().due_priority() else { return };
         let mut later = LATER.lock();
-        if core::mem::replace(&mut self.listed.lock().is_listed, true) {
-            return;
-        }
-        match later.last.replace(self.clone()) {
-            Some(last) => last.listed.lock().next = Some(self),
-            None => later.first = Some(self),
-        }
+        later.enqueue(&mut self.place.lock(), priority, self.clone());
+        set_level(&later);
         drop(later);
-        let Some(service) = SERVICE.id() else { return };
-        let is_behind = |its: Priority| priority.is_more_urgent_than(its);
-        if cops_executor::priority(service).is_none_or(is_behind) {
-            set_priority(service, priority);
-        }
         SERVICE.wake();
     }
 }
 
-impl Later {
-    fn pop(&mut self) -> Option<Arc<WatchSet>> {
-        let first = self.first.take()?;
-        let mut listed = first.listed.lock();
-        listed.is_listed = false;
-        self.first = listed.next.take();
-        drop(listed);
-        if self.first.is_none() {
-            self.last = None;
-        }
-        Some(first)
+/// Makes the service as urgent as the first set. Returns whether there is one.
+fn set_level(later: &Later<Arc<WatchSet>>) -> bool {
+    let priority = later.priority();
+    if let (Some(priority), Some(service)) = (priority, SERVICE.id()) {
+        set_priority(service, priority);
     }
+    priority.is_some()
 }
 
 /// The service coroutine: notifies the watches that an event has not notified itself.
 pub async fn service() {
     SERVICE.begin();
     poll_fn(|context| {
-        let next = LATER.lock().pop();
+        let next = LATER.lock().pop(|set, place| *set.place.lock() = place);
         if let Some(set) = next {
             set.notify_some();
             set.continue_later();
         }
-        let later = LATER.lock();
-        let level = later.first.as_ref().map(|set| set.watches.lock().due_priority());
-        drop(later);
-        if let Some(level) = level {
+        if set_level(&LATER.lock()) {
             context.waker().wake_by_ref();
-            // It serves the sets in turn, each at the level of its most urgent watch.
-            if let (Some(level), Some(me)) = (level, SERVICE.id()) {
-                set_priority(me, level);
-            }
-        } else if let Some(me) = SERVICE.id() {
-            set_priority(me, Priority::MOST_URGENT);
         }
         Poll::<()>::Pending
     })

@@ -59,7 +59,7 @@ const PACKAGES: [(&str, &[&str]); 2] = [("rust", &["event-loop"]), ("peers", &["
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 57] = [
+const TESTS: [Test; 58] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -430,6 +430,15 @@ const TESTS: [Test; 57] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "epoll is in order",
+        message: "",
+    },
+    Test {
+        name: "overtaking: an urgent watcher does not wait for others",
+        program: "overtaking",
+        arguments: &[],
+        harts: ONE,
+        status: 0,
+        last_line: "the urgent ones are first",
         message: "",
     },
     Test {
