@@ -34,7 +34,7 @@ use super::programs::Model;
 pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]
     pub name: Measurement,
-    /// Shorter and less exact
+    /// Shorter and less exact; costs, disk, libc-test, portions and switch have one length only
     #[arg(long)]
     pub quick: bool,
     /// Count instructions instead of time, on one hart

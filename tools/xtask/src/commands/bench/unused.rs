@@ -1,5 +1,6 @@
 //! The options that a measurement does not use. It refuses them: a figure would otherwise be taken
-//! for one that was measured as asked.
+//! for one that was measured as asked. `--quick` is never refused: it promises no other figure, and
+//! every measurement has a short form, even if that is its only one.
 
 use clap::ValueEnum;
 
@@ -19,8 +20,8 @@ pub fn refuse(options: &Bench) -> Outcome<()> {
 /// An option that was given and has no effect.
 fn first_unused(options: &Bench) -> Option<&'static str> {
     use Measurement::{
-        Closed, Costs, Disk, Executor, Hostile, IdleMemory, LibcTest, Models, Overload, Peers,
-        Pipe, Portions, Priority, Ring, Scale, Switch, Wakeups,
+        Closed, Costs, Executor, Hostile, IdleMemory, Models, Overload, Peers, Pipe, Portions,
+        Priority, Ring, Scale, Switch, Wakeups,
     };
     let name = options.name;
     // How much is counted is fixed, so that the counts of two runs can be compared.
@@ -48,7 +49,6 @@ fn first_unused(options: &Bench) -> Option<&'static str> {
         matches!(name, Models | Overload) && is_timed || matches!(name, Peers | Pipe | Ring);
     // The option, whether it was given, and whether it has an effect.
     let known = [
-        ("--quick", options.quick, !matches!(name, Costs | Disk | LibcTest | Portions | Switch)),
         ("--icount", options.icount, may_count),
         ("--connections", !options.connections.is_empty(), takes_one_count || takes_counts),
         ("a second number of --connections", options.connections.len() > 1, takes_counts),
@@ -83,7 +83,6 @@ mod tests {
     #[test]
     fn what_would_be_ignored_is_refused() {
         for (words, option) in [
-            ("switch --quick", "--quick"),
             ("disk --icount", "--icount"),
             ("idle-memory --tap --icount", "--icount"),
             ("memory --connections 5", "--connections"),
@@ -102,6 +101,17 @@ mod tests {
         ] {
             let words: Vec<_> = ["bench"].into_iter().chain(words.split(' ')).collect();
             assert_eq!(unused(&words), Some(option), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn each_measurement_may_be_quick_and_may_be_counted_if_it_always_is() {
+        for value in Measurement::value_variants() {
+            let value = value.to_possible_value().unwrap();
+            assert_eq!(unused(&["bench", value.get_name(), "--quick"]), None, "{value:?}");
+        }
+        for name in ["costs", "portions", "switch"] {
+            assert_eq!(unused(&["bench", name, "--icount"]), None, "{name}");
         }
     }
 
