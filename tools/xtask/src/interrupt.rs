@@ -3,7 +3,8 @@
 //! Signals are received on a thread of their own. By default a signal ends the children that are
 //! registered here, restores the terminal and exits with 128 + signal. A command that can shut down
 //! in an orderly way (`serve`) calls [`defer`]; then the first signal only sets a flag, and the
-//! second one ends the program.
+//! second one ends the program. While gdb has the terminal (`debug`), Ctrl-C is for gdb alone:
+//! [`leave_ctrl_c_to_the_child`].
 //!
 //! If this program is killed by SIGKILL, this module cannot act. For that case, children are
 //! started under `setpriv --pdeathsig` where it exists (`tied_to_us`).
@@ -26,6 +27,7 @@ static CHILDREN: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 static TERMINAL_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 static DEFERRED: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
+static IS_CTRL_C_THE_CHILDS: AtomicBool = AtomicBool::new(false);
 
 /// Begins to receive signals. Called once, at the beginning of `main`.
 pub fn install() -> Outcome<()> {
@@ -33,6 +35,9 @@ pub fn install() -> Outcome<()> {
         Signals::new([SIGINT, SIGTERM, SIGHUP]).because(|| "cannot take signals".into())?;
     std::thread::spawn(move || {
         for signal in signals.forever() {
+            if signal == SIGINT && IS_CTRL_C_THE_CHILDS.load(Ordering::Relaxed) {
+                continue;
+            }
             let again = REQUESTED.swap(true, Ordering::Relaxed);
             if again || !DEFERRED.load(Ordering::Relaxed) {
                 leave(128 + signal);
@@ -57,6 +62,12 @@ pub fn leave(status: i32) -> ! {
 /// From now on the first signal only sets the flag that [`requested`] reads.
 pub fn defer() {
     DEFERRED.store(true, Ordering::Relaxed);
+}
+
+/// From now on SIGINT has no effect on this program. The terminal sends it to every process in the
+/// foreground, and a child there handles it, as often as it comes.
+pub fn leave_ctrl_c_to_the_child() {
+    IS_CTRL_C_THE_CHILDS.store(true, Ordering::Relaxed);
 }
 
 /// Whether a signal has asked this program to end.

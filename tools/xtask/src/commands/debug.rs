@@ -63,7 +63,7 @@ pub fn run(workspace: &Workspace, options: &Debug) -> Outcome<u8> {
         gdb.arg("-batch").stdin(Stdio::null());
     }
     // Ctrl-C interrupts the guest, through gdb; it must not end this program.
-    interrupt::defer();
+    interrupt::leave_ctrl_c_to_the_child();
     let mut gdb = gdb.spawn().because(|| "cannot start gdb-multiarch".into())?;
     let guard = interrupt::guard(&gdb);
     // The guest's output appears between gdb's, as with a real serial line.

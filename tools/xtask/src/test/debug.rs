@@ -1,5 +1,5 @@
 //! Tests `./cops debug` with scripted commands: breakpoints in the kernel, in the vDSO and in a
-//! program, each with a backtrace through all of them, and the example in its help.
+//! program, each with a backtrace through all of them; the example in its help; Ctrl-C.
 
 use std::process::Command;
 use std::time::Duration;
@@ -57,6 +57,12 @@ const SESSIONS: [Session; 4] = [
 
 /// The name of the test of the help's example.
 const EXAMPLE: &str = "the example of its help";
+/// The name of the test of Ctrl-C.
+const CTRL_C: &str = "Ctrl-C twice does not end the session";
+/// Sends gdb's parent the signal of Ctrl-C, twice, as a terminal does while gdb handles it too.
+/// Between the two there is time for the first one to be seen.
+const INTERRUPT_TWICE: &str = "shell for each in 1 2; do \
+     kill -INT $(sed -n 's/^PPid:[[:space:]]*//p' /proc/$PPID/status); sleep 0.5; done";
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     packages::ensure(&[packages::GDB], Progress::Lines)?;
@@ -83,6 +89,22 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         command.envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let result = capture(&mut command, Some(LIMIT), |line| step.detail(line))?;
         cases.push(case(EXAMPLE, &result, judge(&result.stdout, &["cops_kernel::boot::start"])));
+    }
+    if context.is_chosen(CTRL_C) {
+        let mut step = step(CTRL_C);
+        let mut command = cops()?;
+        // gdb's `shell` uses this one.
+        command.env("SHELL", "/bin/sh").args(["debug", "--smp", "1"]);
+        let at_start = "hbreak cops_kernel::boot::start";
+        for gdb in [INTERRUPT_TWICE, at_start, "continue", "bt", "kill"] {
+            command.args(["--command", gdb]);
+        }
+        let result = capture(command.arg("/bin/hello"), Some(LIMIT), |line| step.detail(line))?;
+        let mut wrong = judge(&result.stdout, &["cops_kernel::boot::start"]);
+        if !result.succeeded() {
+            wrong.push(format!("it ended with {}", result.ending()));
+        }
+        cases.push(case(CTRL_C, &result, wrong));
     }
     Ok(cases)
 }

@@ -172,7 +172,7 @@ const STAGES: [Stage; 26] = [
     },
     Stage {
         name: "debug",
-        about: "./cops debug: breakpoints and backtraces in kernel, vDSO and program",
+        about: "./cops debug: breakpoints and backtraces in kernel, vDSO and program; Ctrl-C",
         is_long: false,
         can_choose: true,
         run: debug::run,
