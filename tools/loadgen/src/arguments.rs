@@ -143,6 +143,14 @@ pub struct LoadSettings {
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_not_negative)]
     pub warmup_seconds: f64,
 
+    /// Open loop: lengthens the warm-up by at most this, as long as it has left a backlog: the
+    /// window would answer that too, and so more than was asked for in it. The result says how long
+    /// the warm-up was.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = parse_not_negative,
+          conflicts_with_all = ["closed", "pause_ms"])]
+    #[serde(default)]
+    pub settle_seconds: f64,
+
     /// How long to wait for answers after the last request.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_not_negative)]
     pub drain_seconds: f64,
@@ -214,7 +222,7 @@ impl LoadSettings {
         self.closed || self.pause_ms.is_some()
     }
 
-    /// The measuring window, in nanoseconds since the load began.
+    /// The measuring window, in nanoseconds since the load began, if the warm-up is not lengthened.
     #[must_use]
     pub fn window_ns(&self) -> std::ops::Range<u64> {
         // A counted run has no warm-up: every request counts.
@@ -299,6 +307,7 @@ mod tests {
             "--pause-ms 0",
             "--pause-ms 5 --closed",
             "--pause-ms 5 --period-ms 5",
+            "--settle-seconds 3 --closed",
         ] {
             let words = ["cops-loadgen"].into_iter().chain(line.split(' '));
             assert!(Arguments::try_parse_from(words).is_err(), "{line}");

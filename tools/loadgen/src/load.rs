@@ -8,6 +8,9 @@
 //! ones were answered. Its latency counts from that time, so neither a stalled server nor a late
 //! client can hide (the client's own lateness is reported too).
 //!
+//! A server that was slow during the warm-up answers what is left of that in the window, and so
+//! more than was asked for in it. With `--settle-seconds` the warm-up ends when that is gone.
+//!
 //! # Pauses
 //!
 //! The papers' client: a connection sends again some time after its answer (`--pause-ms`). It is a
@@ -40,6 +43,8 @@ const EVENT_BATCH: usize = 256;
 /// Maximum number of due requests that are sent before the next event is handled. Without a limit,
 /// a client that cannot send as much as is due would send only, and read no answer.
 const SENDS_MAX: u64 = 16;
+/// The part of the window's requests that may be without an answer when it begins.
+const BACKLOG_PARTS: u64 = 50;
 /// Number of bytes read at once; the answers of all connections pass through this buffer.
 const READ_BUFFER_BYTES: usize = 256 << 10;
 
@@ -52,6 +57,8 @@ pub struct Measurements {
     pub send_lateness: Durations,
     /// When the last correct answer arrived, since the load began.
     pub last_answer_ns: u64,
+    /// When the measuring window began, since the load began.
+    pub warm_up_ns: u64,
     /// Descriptions of the first errors.
     pub complaints: Vec<String>,
 }
@@ -127,6 +134,7 @@ impl<'a> Run<'a> {
                 classes: (0..settings.classes).map(|_| Statistics::default()).collect(),
                 send_lateness: Durations::new(),
                 last_answer_ns: 0,
+                warm_up_ns: 0,
                 complaints: Vec::new(),
             },
             next_due: 0,
@@ -145,8 +153,7 @@ impl<'a> Run<'a> {
     ) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENT_BATCH);
         let mut buffer = vec![0; READ_BUFFER_BYTES];
-        let window_ns = self.settings.window_ns();
-        let give_up_ns = window_ns.end + seconds_to_ns(self.settings.drain_seconds);
+        let drain_ns = seconds_to_ns(self.settings.drain_seconds);
         if let Some(pause_ns) = self.pause_ns {
             self.pausing.extend((0..self.loaded.len()).map(|index| Reverse((pause_ns, index))));
         } else if self.settings.closed {
@@ -157,6 +164,11 @@ impl<'a> Run<'a> {
             // the end of the window.
             let now_ns = self.clock.now_ns();
             self.send_due(now_ns);
+            if self.schedule.is_settling(now_ns) && !self.is_behind(now_ns) {
+                self.schedule.settle(now_ns, self.unanswered());
+            }
+            let window_ns = self.schedule.window_ns.clone();
+            let give_up_ns = window_ns.end + drain_ns;
             let is_sent =
                 (now_ns >= window_ns.end && self.is_all_sent()) || self.settings.requests.is_some();
             let is_over = now_ns >= give_up_ns || (is_sent && self.busy == 0);
@@ -180,6 +192,16 @@ impl<'a> Run<'a> {
             }
             progress.show(|| self.progress_line(now_ns, &window_ns));
         }
+    }
+
+    /// Whether this client has still to send what is due.
+    fn is_behind(&self, now_ns: u64) -> bool {
+        self.schedule.due_ns(self.next_due).is_some_and(|due_ns| due_ns <= now_ns)
+    }
+
+    /// Number of requests that are sent and without an answer.
+    fn unanswered(&self) -> u64 {
+        self.loaded.iter().map(|loaded| loaded.connection.outstanding()).sum()
     }
 
     /// Whether no request of the schedule remains to be sent.
@@ -345,6 +367,7 @@ impl<'a> Run<'a> {
                 });
             }
         }
+        self.measurements.warm_up_ns = self.schedule.window_ns.start;
         self.measurements
     }
 
@@ -376,17 +399,45 @@ fn complain(complaints: &mut Vec<String>, complaint: impl FnOnce() -> String) {
 struct Schedule {
     connections: u64,
     period_ns: u64,
+    /// While the warm-up may end earlier: the latest one.
     window_ns: std::ops::Range<u64>,
+    /// From when on the warm-up ends as soon as its backlog is gone, until it has ended.
+    settles_from_ns: Option<u64>,
     closed: bool,
 }
 
 impl Schedule {
     fn new(settings: &LoadSettings) -> Self {
+        let std::ops::Range { start, end } = settings.window_ns();
+        let settle_ns = seconds_to_ns(settings.settle_seconds);
         Self {
             connections: settings.connections.into(),
             period_ns: seconds_to_ns(settings.period_ms / 1e3).max(1),
-            window_ns: settings.window_ns(),
+            window_ns: start + settle_ns..end + settle_ns,
+            settles_from_ns: (settle_ns > 0).then_some(start),
             closed: settings.waits_for_answers(),
+        }
+    }
+
+    /// Whether the warm-up has lasted long enough, and continues because it has left a backlog.
+    fn is_settling(&self, now_ns: u64) -> bool {
+        self.settles_from_ns.is_some_and(|from_ns| from_ns <= now_ns)
+    }
+
+    /// Ends the warm-up now if so few requests are `unanswered` that they do not count beside those
+    /// of the window. At the latest it ends by itself.
+    fn settle(&mut self, now_ns: u64, unanswered: u64) {
+        if now_ns >= self.window_ns.start {
+            self.settles_from_ns = None;
+            return;
+        }
+        let length_ns = self.window_ns.end - self.window_ns.start;
+        let requests =
+            u128::from(length_ns) * u128::from(self.connections) / u128::from(self.period_ns);
+        if u128::from(unanswered) <= requests / u128::from(BACKLOG_PARTS) {
+            // What is due now has been sent, so it is not of the window.
+            self.window_ns = now_ns + 1..now_ns + 1 + length_ns;
+            self.settles_from_ns = None;
         }
     }
 
@@ -451,6 +502,29 @@ mod tests {
             assert!(run.next_due - before <= SENDS_MAX, "{} at once", run.next_due - before);
         }
         assert_eq!((run.next_due, calls), (200, 200_u64.div_ceil(SENDS_MAX)));
+    }
+
+    #[test]
+    fn the_warm_up_ends_when_its_backlog_is_gone_or_at_its_limit() {
+        const SECOND: u64 = 1_000_000_000;
+        let line = "--connections 100 --period-ms 100 --seconds 2 --warmup-seconds 1";
+        assert!(!schedule(line).is_settling(5 * SECOND), "not asked for");
+        let schedule = schedule(&format!("{line} --settle-seconds 3"));
+        assert_eq!(schedule.window_ns, 4 * SECOND..6 * SECOND);
+        assert!(!schedule.is_settling(SECOND - 1) && schedule.is_settling(SECOND));
+
+        // 2,000 requests in the window.
+        let mut early = schedule.clone();
+        early.settle(SECOND + 7, 41);
+        assert_eq!(early.window_ns, schedule.window_ns);
+        early.settle(SECOND + 9, 40);
+        assert_eq!(early.window_ns, SECOND + 10..3 * SECOND + 10);
+        assert!(!early.is_settling(SECOND + 10));
+
+        let mut late = schedule.clone();
+        late.settle(4 * SECOND, 41);
+        assert_eq!(late.window_ns, schedule.window_ns);
+        assert!(!late.is_settling(4 * SECOND));
     }
 
     #[test]

@@ -40,6 +40,7 @@ const EXPECTED_LABELS: [&str; 2] = ["model", "vcpus"];
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     bench: String,
+    /// With the warm-up as it was.
     config: LoadSettings,
     /// One row: the whole run.
     rows: Vec<Row>,
@@ -186,9 +187,13 @@ impl Outcome {
         let label = |class: u8| {
             if measurements.classes.len() == 1 { "all".into() } else { format!("class {class}") }
         };
+        let mut config = settings.clone();
+        if config.settle_seconds > 0.0 {
+            config.warmup_seconds = measurements.warm_up_ns as f64 / 1e9;
+        }
         Self {
             bench: "models".into(),
-            config: settings.clone(),
+            config,
             rows: vec![row],
             classes: by_class()
                 .map(|(class, statistics)| Row { class: Some(class), ..row_of(statistics) })
@@ -261,6 +266,7 @@ mod tests {
             classes,
             send_lateness: Durations::new(),
             last_answer_ns: 0,
+            warm_up_ns: 0,
             complaints: Vec::new(),
         };
         Outcome::new(&arguments.load, &arguments.label, &measurements)

@@ -221,6 +221,19 @@ fn a_stalled_server_is_charged_for_every_request_that_waits() {
 }
 
 #[test]
+fn a_backlog_of_the_warm_up_is_not_answered_in_the_window() {
+    // The server stalls from 1 s to 1.5 s: at the end of the warm-up some 80 requests wait.
+    let line = "--connections 4 --period-ms 10 --seconds 1 --warmup-seconds 1.2";
+    let ran = run("settle", Fault::Stall, &format!("{line} --settle-seconds 5"));
+    assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
+    assert_eq!((ran.number("sent"), ran.number("received")), (400.0, 400.0));
+    // At most one request in 50 is from before.
+    assert!(ran.number("throughput_rps") <= 409.0, "{}", ran.row());
+    let warm_up = ran.json["config"]["warmup_seconds"].as_f64().unwrap();
+    assert!((1.2..6.2).contains(&warm_up), "{warm_up}");
+}
+
+#[test]
 fn answers_that_never_come_are_missing() {
     let line = "--connections 4 --period-ms 10 --seconds 2 --warmup-seconds 0 --drain-seconds 0.2";
     let ran = run("death", Fault::Death, line);

@@ -54,6 +54,16 @@ impl Pace {
 /// missing then are errors.
 pub const DRAIN_SECONDS: u32 = 2;
 
+/// How much longer the warm-up of an open loop is while it has left a backlog, at most, in seconds:
+/// the window would answer that too, and so more than was asked for in it.
+pub const SETTLE_SECONDS: u32 = 3;
+
+/// The same for a load that is this part of what the server can answer. Otherwise the backlog grows
+/// for ever.
+pub fn settle_seconds(part: f64) -> u32 {
+    if part < 1.0 { SETTLE_SECONDS } else { 0 }
+}
+
 /// What the client does.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
@@ -66,6 +76,9 @@ pub struct Load {
     /// Load before the measurement, so that caches, code translation and TCP windows settle. A
     /// counted load has none.
     pub warm_up_seconds: u32,
+    /// How much longer it is at most while it has left a backlog; only for an open loop. In an
+    /// overload that is never gone.
+    pub settle_seconds: u32,
     /// How long answers may take after the last request.
     pub drain_seconds: u32,
 }
@@ -89,6 +102,9 @@ impl Load {
         }
         if !matches!(self.pace, Pace::Counted { .. }) {
             add("--warmup-seconds", self.warm_up_seconds.into());
+        }
+        if self.settle_seconds > 0 && matches!(self.pace, Pace::Open { .. }) {
+            add("--settle-seconds", self.settle_seconds.into());
         }
         if matches!(self.pace, Pace::Closed | Pace::Counted { .. }) {
             arguments.push("--closed".to_owned());
@@ -162,12 +178,26 @@ const PER_REQUEST: [(&str, &str, &str); 7] = [
 ];
 
 /// How often the kernel was entered per request, and why; includes opening and closing connections.
+/// `requests`: all that were answered between the two readings; without any there are no values.
 pub fn per_request(before: &Statistics, after: &Statistics, requests: u64) -> Map<String, Value> {
     let columns = PER_REQUEST.iter().map(|(counter, column, _)| {
-        let each = after.growth(before, counter) as f64 / requests.max(1) as f64;
-        ((*column).to_owned(), Value::from((each * 1000.0).round() / 1000.0))
+        let each = after.growth(before, counter) as f64 / requests as f64;
+        let value = (requests > 0).then_some((each * 1000.0).round() / 1000.0);
+        ((*column).to_owned(), Value::from(value))
     });
     columns.collect()
+}
+
+/// Number of requests that were answered in the whole run of the client: while the connections were
+/// opened, one for each, during the warm-up, in the window, and late. The answers to the requests
+/// of the window, which a row has, may be none in an overload.
+pub fn answered(result: &Map<String, Value>) -> u64 {
+    let whole = |value: Option<&Value>| value.and_then(Value::as_u64).unwrap_or(0);
+    let opened = whole(result.get("config").and_then(|config| config.get("connections")));
+    let series =
+        result.get("throughput_over_time").and_then(|over_time| over_time["series"].as_array());
+    let answers = series.into_iter().flatten().filter_map(|class| class["answers"].as_array());
+    opened + answers.flatten().map(|count| whole(Some(count))).sum::<u64>()
 }
 
 /// Prints the result of [`per_request`] on one line.
@@ -276,9 +306,16 @@ mod tests {
     }
 
     fn line(pace: Pace) -> String {
-        Load { connections: 2, matrix: 15, pace, seconds: 5, warm_up_seconds: 1, drain_seconds: 3 }
-            .arguments(RAMP_PER_SECOND)
-            .join(" ")
+        let load = Load {
+            connections: 2,
+            matrix: 15,
+            pace,
+            seconds: 5,
+            warm_up_seconds: 1,
+            settle_seconds: 4,
+            drain_seconds: 3,
+        };
+        load.arguments(RAMP_PER_SECOND).join(" ")
     }
 
     #[test]
@@ -287,15 +324,35 @@ mod tests {
             "--connections 2 --matrix 15 --seconds 5 --drain-seconds 3 --ramp-per-second 200";
         assert_eq!(
             line(Pace::every_ms(100)),
-            format!("{common} --period-ms 100 --warmup-seconds 1")
+            format!("{common} --period-ms 100 --warmup-seconds 1 --settle-seconds 4")
         );
         assert!(line(Pace::Open { period_us: 3_456 }).contains("--period-ms 3.456 "));
+        assert_eq!([0.75, 1.0, 1.25].map(settle_seconds), [3, 0, 0]);
         assert_eq!(line(Pace::Closed), format!("{common} --warmup-seconds 1 --closed"));
         assert_eq!(
             line(Pace::Pause { pause_ms: 100 }),
             format!("{common} --pause-ms 100 --warmup-seconds 1")
         );
         assert_eq!(line(Pace::Counted { requests: 7 }), format!("{common} --requests 7 --closed"));
+    }
+
+    /// In an overload the answers to the requests of the window may be none.
+    #[test]
+    fn what_is_counted_is_divided_by_all_answers_of_the_run() {
+        let series = json!([{"answers": [40, 0, 7]}, {"answers": [3]}]);
+        let Value::Object(result) = json!({"config": {"connections": 50}, "rows": [{"received": 0}],
+            "throughput_over_time": {"series": series}})
+        else {
+            panic!("not an object")
+        };
+        assert_eq!(answered(&result), 100);
+        assert_eq!(answered(&Map::new()), 0);
+
+        let counters = |calls: u32| Statistics::parse(&format!("statistics: system_calls={calls}"));
+        let (before, after) = (counters(100).expect("a line"), counters(350).expect("a line"));
+        let each =
+            |requests| per_request(&before, &after, requests)["system_calls_per_request"].clone();
+        assert_eq!((each(100), each(0)), (json!(2.5), Value::Null));
     }
 
     #[test]

@@ -245,6 +245,7 @@ impl<'a> Profiler<'a> {
                 pace: Pace::Counted { requests },
                 seconds: LIMIT_SECONDS,
                 warm_up_seconds: 0,
+                settle_seconds: 0,
                 drain_seconds: service::DRAIN_SECONDS,
             };
             let mut command = client.load(port, &load, &self.scratch.file("load.json"));

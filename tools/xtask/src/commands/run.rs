@@ -40,11 +40,8 @@ pub fn run(workspace: &Workspace, options: &Run) -> Outcome<u8> {
 
     let provenance = service::provenance(workspace, &prepared, machine);
     let mut document = service::with_configuration(service::read_result(&measured)?, provenance);
+    let requests = service::answered(&document);
     if let Some(Value::Object(row)) = document.get_mut("rows").and_then(|rows| rows.get_mut(0)) {
-        // The counters include the warm-up, which has the same rate of answers.
-        let received = row.get("received").and_then(Value::as_u64).unwrap_or(0);
-        let requests =
-            received * u64::from(options.seconds + WARM_UP_SECONDS) / u64::from(options.seconds);
         let entries = service::per_request(&before, &after, requests);
         service::print_per_request(&entries);
         row.extend(entries);
@@ -69,6 +66,7 @@ fn load(options: &Run) -> Load {
         },
         seconds: options.seconds,
         warm_up_seconds: WARM_UP_SECONDS,
+        settle_seconds: 0,
         drain_seconds: service::DRAIN_SECONDS,
     }
 }

@@ -29,6 +29,7 @@ const LOAD: Load = Load {
     pace: Pace::every_ms(20),
     seconds: 1,
     warm_up_seconds: 1,
+    settle_seconds: 0,
     drain_seconds: service::DRAIN_SECONDS,
 };
 

@@ -27,6 +27,7 @@ const OVERLOAD: Load = Load {
     pace: Pace::every_ms(1),
     seconds: 1,
     warm_up_seconds: 0,
+    settle_seconds: 0,
     drain_seconds: 120,
 };
 

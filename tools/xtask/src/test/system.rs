@@ -32,7 +32,8 @@ const PATIENCE_WITH_THREADS_SECONDS: u32 = 20;
 
 const fn load(connections: u32, matrix: u32, pace: Pace, seconds: u32) -> Load {
     // Every request is answered, however busy the host. How soon is a question for benchmarks.
-    Load { connections, matrix, pace, seconds, warm_up_seconds: 2, drain_seconds: 120 }
+    let (warm_up_seconds, settle_seconds, drain_seconds) = (2, 0, 120);
+    Load { connections, matrix, pace, seconds, warm_up_seconds, settle_seconds, drain_seconds }
 }
 
 const OPEN: Pace = Pace::every_ms(PERIOD_MS);

@@ -201,6 +201,7 @@ impl Session {
             pace,
             seconds,
             warm_up_seconds,
+            settle_seconds: 0,
             drain_seconds: service::DRAIN_SECONDS,
         }
     }

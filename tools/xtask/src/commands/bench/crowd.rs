@@ -166,6 +166,7 @@ impl Holder {
             pace: Pace::every_ms(PERIOD_SECONDS * 1000),
             seconds: PERIOD_SECONDS,
             warm_up_seconds: 0,
+            settle_seconds: 0,
             drain_seconds: DRAIN_SECONDS,
         };
         let urgency = Urgency::Usual;

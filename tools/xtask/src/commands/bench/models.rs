@@ -11,7 +11,7 @@ use super::table::Table;
 use crate::cli::{Bench, Idle, Loop, Model};
 use crate::commands::Prepared;
 use crate::error::Outcome;
-use crate::service::{Client, Pace};
+use crate::service::{self, Client, Pace};
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
@@ -95,6 +95,7 @@ fn points(options: &Bench) -> Vec<Point> {
         classes: 1,
         seconds: seconds(3),
         warm_up_seconds: 1,
+        settle_seconds: service::SETTLE_SECONDS,
     };
     // Literally: five seconds, and no warm-up.
     let of_the_papers = |connections, matrix| Point {

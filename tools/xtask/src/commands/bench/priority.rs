@@ -29,7 +29,7 @@ use crate::cli::{Bench, Model};
 use crate::commands::Prepared;
 use crate::distribution;
 use crate::error::Outcome;
-use crate::service::{Client, Pace};
+use crate::service::{self, Client, Pace};
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
 
@@ -133,7 +133,15 @@ fn time(
 ) -> Outcome<()> {
     let Setting { connections, classes, matrix, .. } = setting;
     let seconds = options.seconds.unwrap_or(if options.quick { 1 } else { 5 });
-    let point = |pace| Point { connections, matrix, pace, classes, seconds, warm_up_seconds: 1 };
+    let point = |pace| Point {
+        connections,
+        matrix,
+        pace,
+        classes,
+        seconds,
+        warm_up_seconds: 1,
+        settle_seconds: 0,
+    };
     let papers = Point { warm_up_seconds: 0, ..point(Pace::Pause { pause_ms: PAUSE_MS }) };
     if setting.is_of_the_papers {
         add(rows, session.measure(&papers)?, "papers");
@@ -144,7 +152,8 @@ fn time(
     add(rows, closed, "capacity");
     for (load, part) in [("unloaded", UNLOADED), ("overload", OVERLOAD)] {
         let pace = Pace::Open { period_us: period_us(connections, capacity * part) };
-        add(rows, session.measure(&point(pace))?, load);
+        let settle_seconds = service::settle_seconds(part);
+        add(rows, session.measure(&Point { settle_seconds, ..point(pace) })?, load);
     }
     add(rows, session.measure(&papers)?, "papers");
     Ok(())

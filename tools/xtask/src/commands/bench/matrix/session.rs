@@ -23,6 +23,8 @@ pub struct Point {
     pub classes: u32,
     pub seconds: u32,
     pub warm_up_seconds: u32,
+    /// How much longer the warm-up is at most while it has left a backlog.
+    pub settle_seconds: u32,
 }
 
 /// A running server, with the client.
@@ -71,6 +73,7 @@ impl Session {
             pace: point.pace,
             seconds: point.seconds,
             warm_up_seconds: point.warm_up_seconds,
+            settle_seconds: point.settle_seconds,
             drain_seconds: service::DRAIN_SECONDS,
         };
         let json = self.scratch.file("point.json");
@@ -90,10 +93,7 @@ impl Session {
         let Some(whole) = all.first_mut() else {
             return Err(Failure::new("the load generator's result has no row"));
         };
-        let received = whole.get("received").and_then(Value::as_u64).unwrap_or(0);
-        let seconds = u64::from(point.seconds + point.warm_up_seconds);
-        let requests = received * seconds / u64::from(point.seconds.max(1));
-        whole.extend(per_request(&before, &after, requests));
+        whole.extend(per_request(&before, &after, service::answered(&document)));
         if point.classes > 1 {
             let distributions = rows("latency_distribution");
             for (mut row, distribution) in rows("classes").into_iter().zip(distributions) {

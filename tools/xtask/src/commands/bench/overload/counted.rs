@@ -111,6 +111,7 @@ fn load(session: &mut Session, matrix: u32, pace: Pace, seconds: u32) -> Outcome
         pace,
         seconds,
         warm_up_seconds: 0,
+        settle_seconds: 0,
         drain_seconds: DRAIN_SECONDS,
     };
     let json = session.scratch.file("load.json");

@@ -99,7 +99,7 @@ impl Setting<'_> {
         capacity: &mut Option<f64>,
         rows: &mut Vec<Row>,
     ) -> Outcome<()> {
-        let mut closed = self.load(server, (matrix, connections), Pace::Closed)?;
+        let mut closed = self.load(server, (matrix, connections), Pace::Closed, 1.0)?;
         let capacity = *capacity.get_or_insert_with(|| number(&closed, "throughput_rps"));
         closed.insert("loop".into(), "closed".into());
         println!("{}", line(&closed));
@@ -108,7 +108,7 @@ impl Setting<'_> {
         for &part in parts {
             let period_us = period_us(connections, capacity * part);
             let pace = Pace::Open { period_us };
-            let mut row = self.load(server, (matrix, connections), pace)?;
+            let mut row = self.load(server, (matrix, connections), pace, part)?;
             row.insert("loop".into(), "open".into());
             row.insert("load".into(), part.to_string().into());
             row.insert("offered_rps".into(), offered(connections, period_us).into());
@@ -118,11 +118,13 @@ impl Setting<'_> {
         Ok(())
     }
 
+    /// `part`: what `pace` offers, as a part of what the server can answer.
     fn load(
         &self,
         server: &mut Server,
         (matrix, connections): (u32, u32),
         pace: Pace,
+        part: f64,
     ) -> Outcome<Row> {
         let load = service::Load {
             connections,
@@ -130,6 +132,7 @@ impl Setting<'_> {
             pace,
             seconds: self.options.seconds.unwrap_or(1),
             warm_up_seconds: 1,
+            settle_seconds: service::settle_seconds(part),
             drain_seconds: DRAIN_SECONDS,
         };
         let json = self.scratch.file("load.json");

@@ -237,6 +237,7 @@ impl Setting<'_> {
             pace: pace(load.kind),
             seconds: self.options.seconds.unwrap_or(if self.options.quick { 1 } else { 3 }),
             warm_up_seconds: 1,
+            settle_seconds: if load.is_overload() { 0 } else { service::SETTLE_SECONDS },
             drain_seconds: service::DRAIN_SECONDS,
         };
         let json = self.scratch.file("load.json");
