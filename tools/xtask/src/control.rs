@@ -1,22 +1,30 @@
 //! The connection of `./cops top` to a running `./cops serve`: a Unix socket in the target folder,
 //! named after the serving process.
 //!
-//! Each client gets one snapshot of the machine (`qemu::inspection`) and then the end of the
-//! stream; nothing is read. The socket belongs to the user of `./cops serve`, and only that user
-//! can enter the folder, so other users get no access.
+//! Each client gets one snapshot of the machine (`qemu::inspection`), or what went wrong, and then
+//! the end of the stream; nothing is read. The socket belongs to the user of `./cops serve`, and
+//! only that user can enter the folder, so other users get no access.
 
 use std::fs::DirBuilder;
 use std::io::{Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Because, Failure, Outcome};
+use crate::interrupt;
+use crate::qemu::server::ANSWER_LIMIT;
 use crate::workspace::Workspace;
 
-/// Time limit for the peer to read or to answer.
-const LIMIT: Duration = Duration::from_secs(10);
+/// Time limit for a client to read.
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
+/// Time limit for the server to answer: its own limit for the kernel, and some time for itself.
+const READ_LIMIT: Duration = ANSWER_LIMIT.saturating_add(Duration::from_secs(10));
+/// Interval at which Ctrl-C is checked while there is no answer.
+const LOOK: Duration = Duration::from_millis(50);
+/// Before the text that says what went wrong. No line of a snapshot begins with it.
+const WRONG: &str = "wrong: ";
 /// The file extension of sockets.
 const EXTENSION: &str = "sock";
 
@@ -46,7 +54,7 @@ impl Control {
     pub fn accept(&self) -> Option<UnixStream> {
         let (stream, _) = self.listener.accept().ok()?;
         stream.set_nonblocking(false).ok()?;
-        stream.set_write_timeout(Some(LIMIT)).ok()?;
+        stream.set_write_timeout(Some(WRITE_LIMIT)).ok()?;
         Some(stream)
     }
 }
@@ -58,8 +66,17 @@ impl Drop for Control {
     }
 }
 
-/// Sends an answer. An error means that the client has disconnected.
-pub fn answer(mut stream: UnixStream, text: &str) {
+/// Sends a snapshot, or that there is none. An error means that the client has disconnected.
+pub fn answer(mut stream: UnixStream, snapshot: Option<&str>) {
+    let text = snapshot.map_or_else(
+        || {
+            format!(
+                "{WRONG}the kernel did not write its inspection in {} s",
+                ANSWER_LIMIT.as_secs()
+            )
+        },
+        str::to_owned,
+    );
     let _ = stream.write_all(text.as_bytes());
 }
 
@@ -68,10 +85,31 @@ pub fn ask(workspace: &Workspace, pid: u32) -> Outcome<String> {
     let path = folder(workspace).join(format!("{pid}.{EXTENSION}"));
     let gone = || format!("the ./cops serve with process id {pid} does not answer");
     let mut stream = short(&path, |path| UnixStream::connect(path)).because(gone)?;
-    stream.set_read_timeout(Some(LIMIT)).because(gone)?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).because(gone)?;
-    if text.is_empty() { Err(Failure::new(gone())) } else { Ok(text) }
+    stream.set_read_timeout(Some(LOOK)).because(gone)?;
+    let text = read(&mut stream, Instant::now() + READ_LIMIT).because(gone)?;
+    match text.strip_prefix(WRONG) {
+        Some(wrong) => Err(Failure::new(wrong)),
+        None if text.is_empty() => Err(Failure::new(gone())),
+        None => Ok(text),
+    }
+}
+
+/// Reads to the end, until `deadline` or until a signal asks this program to end.
+fn read(stream: &mut UnixStream, deadline: Instant) -> std::io::Result<String> {
+    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(String::from_utf8_lossy(&text).into_owned()),
+            Ok(length) => text.extend_from_slice(&buffer[..length]),
+            Err(error) if matches!(error.kind(), Interrupted | TimedOut | WouldBlock) => {
+                if Instant::now() >= deadline || interrupt::requested() {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// The process ids of all running servers. Removes the sockets of servers that were killed.
@@ -123,13 +161,11 @@ mod tests {
         let client = std::thread::spawn({
             let path = path.clone();
             move || {
-                let mut text = String::new();
                 let mut stream = short(&path, |path| UnixStream::connect(path)).unwrap();
-                stream.read_to_string(&mut text).unwrap();
-                text
+                read(&mut stream, Instant::now() + READ_LIMIT).unwrap()
             }
         });
-        answer(listener.accept().unwrap().0, "picture");
+        answer(listener.accept().unwrap().0, Some("picture"));
         assert_eq!(client.join().unwrap(), "picture");
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -54,7 +54,7 @@ pub fn run(workspace: &Workspace, options: &Serve) -> Outcome<u8> {
             Ok(if interrupt::requested() { Some(None) } else { control.accept().map(Some) })
         })?;
         if let Some(visitor) = visitor {
-            control::answer(visitor, &server.inspect()?);
+            control::answer(visitor, server.inspect()?.as_deref());
         }
     }
     drop(control);

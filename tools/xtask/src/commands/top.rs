@@ -38,7 +38,10 @@ pub fn run(workspace: &Workspace, options: &Top) -> Outcome<u8> {
             }
             std::thread::sleep(LOOK.min(next.saturating_duration_since(Instant::now())));
         }
-        let now = look()?;
+        let now = match look() {
+            Err(_) if interrupt::requested() => return Ok(0),
+            looked => looked?,
+        };
         let text = describe(&before, &now);
         let mut out = std::io::stdout().lock();
         let written =

@@ -119,6 +119,14 @@ impl Machine {
         Ok(Self { child, input, events, complaints: Some(complaints), _guard: guard })
     }
 
+    /// A shell script as a "QEMU": its output is the serial line.
+    #[cfg(test)]
+    pub(super) fn of_script(script: &str) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Self::start_command(command).unwrap()
+    }
+
     /// Waits for the next event, at most until `deadline`.
     pub fn next(&self, deadline: Option<Instant>) -> Next {
         let received = match deadline {
@@ -209,20 +217,13 @@ mod tests {
     use crate::qemu::demux::Channel;
     use std::path::PathBuf;
 
-    /// A shell script as a "QEMU": its output is the serial line.
-    fn machine(script: &str) -> Machine {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        Machine::start_command(command).unwrap()
-    }
-
     fn soon() -> Option<Instant> {
         Some(Instant::now() + Duration::from_secs(30))
     }
 
     #[test]
     fn events_come_in_order_and_the_end_is_seen() {
-        let machine = machine(r"printf '\020ohi\020x7\n'; echo trouble >&2");
+        let machine = Machine::of_script(r"printf '\020ohi\020x7\n'; echo trouble >&2");
         assert_eq!(
             machine.next(soon()),
             Next::Event(Event::Bytes(Channel::Stdout, b"hi".to_vec()))
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_guest_reads_what_is_sent() {
-        let mut machine = machine(r"printf '\020k'; read line; printf '\020o%s' $line");
+        let mut machine = Machine::of_script(r"printf '\020k'; read line; printf '\020o%s' $line");
         machine.take_input().unwrap().send(b"ping\n").unwrap();
         assert_eq!(
             machine.next(soon()),
@@ -246,13 +247,13 @@ mod tests {
 
     #[test]
     fn sending_to_a_guest_that_never_opened_its_end_fails() {
-        let mut machine = machine("echo banner");
+        let mut machine = Machine::of_script("echo banner");
         assert!(machine.take_input().unwrap().send(b"ping\n").is_err());
     }
 
     #[test]
     fn a_machine_that_is_dropped_is_gone() {
-        let machine = machine("exec sleep 60");
+        let machine = Machine::of_script("exec sleep 60");
         let pid = machine.child.id();
         assert_eq!(machine.next(Some(Instant::now() + Duration::from_millis(50))), Next::TimedOut);
         drop(machine);

@@ -12,6 +12,7 @@ use super::ports::{Forward, free_port};
 use super::statistics::Statistics;
 use super::version::Qemu;
 use crate::error::{Failure, Outcome};
+use crate::interrupt;
 use crate::trace::dump::Collector;
 
 /// What every server prints to its standard output when it accepts connections.
@@ -20,8 +21,8 @@ const READY: &[u8] = b"listening on port";
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How long an orderly power-off may take before the machine is killed.
 const SHUT_DOWN_LIMIT: Duration = Duration::from_secs(20);
-/// How long the kernel may take to print its counters.
-const STATISTICS_LIMIT: Duration = Duration::from_secs(5);
+/// How long the kernel may take to print what it is asked for, on a heavily loaded host too.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// Interval between two readings of counters that have not reached the expected values.
 const STATISTICS_PAUSE: Duration = Duration::from_millis(200);
 /// Interval at which other events are checked while the machine is silent.
@@ -34,6 +35,8 @@ const PORT_ATTEMPTS: u32 = 5;
 pub struct Server {
     machine: Machine,
     sink: PassThrough,
+    /// An inspection that was late and is not waited for any more, as far as it has arrived.
+    late: Option<Vec<u8>>,
 }
 
 impl Server {
@@ -78,7 +81,7 @@ impl Server {
                     if matches!(channel, Channel::Stdout | Channel::Firmware) {
                         said.extend_from_slice(&bytes);
                         if contains(&said, READY) {
-                            return Ok(Self { machine, sink });
+                            return Ok(Self { machine, sink, late: None });
                         }
                     }
                 }
@@ -110,15 +113,8 @@ impl Server {
     /// Fails if the machine ends first.
     pub fn attend<T>(&mut self, mut finished: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
         loop {
-            match self.machine.next(Some(Instant::now() + LOOK)) {
-                Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
-                Next::Event(Event::Ended(status)) => {
-                    return Err(Failure::new(format!("the server ended with status {status}")));
-                }
-                Next::Closed => {
-                    return Err(Failure::new("the machine went off while it was being used"));
-                }
-                Next::TimedOut => {}
+            if let Some((channel, bytes)) = self.next_output()? {
+                self.pass(channel, &bytes);
             }
             if let Some(value) = finished()? {
                 return Ok(value);
@@ -126,10 +122,35 @@ impl Server {
         }
     }
 
+    /// The next output, if there is some soon. Fails if the machine has ended.
+    fn next_output(&self) -> Outcome<Option<(Channel, Vec<u8>)>> {
+        match self.machine.next(Some(Instant::now() + LOOK)) {
+            Next::Event(Event::Bytes(channel, bytes)) => Ok(Some((channel, bytes))),
+            Next::Event(Event::Ended(status)) => {
+                Err(Failure::new(format!("the server ended with status {status}")))
+            }
+            Next::Closed => Err(Failure::new("the machine went off while it was being used")),
+            Next::TimedOut => Ok(None),
+        }
+    }
+
+    /// Passes output on, except for an inspection that is late.
+    fn pass(&mut self, channel: Channel, bytes: &[u8]) {
+        match &mut self.late {
+            Some(picture) if channel == Channel::Inspection => {
+                picture.extend_from_slice(bytes);
+                if inspection::is_complete(picture) {
+                    self.late = None;
+                }
+            }
+            _ => self.sink.bytes(channel, bytes),
+        }
+    }
+
     /// The current values of the kernel's counters. Other output is passed on meanwhile.
     pub fn statistics(&mut self) -> Outcome<Statistics> {
         self.machine.ask_for_statistics();
-        let deadline = Instant::now() + STATISTICS_LIMIT;
+        let deadline = Instant::now() + ANSWER_LIMIT;
         let mut log = String::new();
         loop {
             match self.machine.next(Some(deadline)) {
@@ -172,23 +193,40 @@ impl Server {
     }
 
     /// The current inspection, as the kernel's lines of text. Other output is passed on meanwhile.
-    pub fn inspect(&mut self) -> Outcome<String> {
+    /// `None`: the kernel has not written it within [`ANSWER_LIMIT`], or a signal has asked this
+    /// program to end. Fails if the machine has ended.
+    pub fn inspect(&mut self) -> Outcome<Option<String>> {
+        self.inspect_within(ANSWER_LIMIT)
+    }
+
+    fn inspect_within(&mut self, limit: Duration) -> Outcome<Option<String>> {
+        let deadline = Instant::now() + limit;
+        let is_over = || Instant::now() >= deadline || interrupt::requested();
+        // Two requests may have one answer in common, so there is only one at a time.
+        while self.late.is_some() {
+            if is_over() {
+                // It is lost: without memory the kernel leaves lines out, also the last one.
+                self.late = None;
+                return Ok(None);
+            }
+            if let Some((channel, bytes)) = self.next_output()? {
+                self.pass(channel, &bytes);
+            }
+        }
         self.machine.ask_for_inspection();
         let mut picture = Vec::new();
         while !inspection::is_complete(&picture) {
-            match self.machine.next(Some(Instant::now() + STATISTICS_LIMIT)) {
-                Next::Event(Event::Bytes(Channel::Inspection, bytes)) => {
-                    picture.extend_from_slice(&bytes)
-                }
-                Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
-                other => {
-                    return Err(Failure::new(format!(
-                        "the kernel did not write its inspection ({other:?})"
-                    )));
-                }
+            if is_over() {
+                self.late = Some(picture);
+                return Ok(None);
+            }
+            match self.next_output()? {
+                Some((Channel::Inspection, bytes)) => picture.extend_from_slice(&bytes),
+                Some((channel, bytes)) => self.pass(channel, &bytes),
+                None => {}
             }
         }
-        Ok(String::from_utf8_lossy(&picture).into_owned())
+        Ok(Some(String::from_utf8_lossy(&picture).into_owned()))
     }
 
     /// What the kernel has traced so far. Other output is passed on meanwhile.
@@ -198,7 +236,7 @@ impl Server {
         while !collector.is_complete() {
             // The limit applies to each silence, because the whole takes a time proportional to its
             // size.
-            match self.machine.next(Some(Instant::now() + STATISTICS_LIMIT)) {
+            match self.machine.next(Some(Instant::now() + ANSWER_LIMIT)) {
                 Next::Event(Event::Bytes(Channel::Trace, bytes)) => collector.feed(&bytes),
                 Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
                 other => {
@@ -230,5 +268,35 @@ mod tests {
     fn the_ready_line_is_found_wherever_it_was_cut() {
         assert!(contains(b"matrix-server: listening on port 9000\n", READY));
         assert!(!contains(b"listening on", READY));
+    }
+
+    /// Inspections by a server that runs this script, after a request that it answers too late.
+    fn inspections(script: &str) -> impl FnMut(u64) -> Outcome<Option<String>> {
+        let request = "request() { dd bs=1 count=2 2>/dev/null >/dev/null; }";
+        let machine = Machine::of_script(&format!("{request}\nprintf '\\020k'; {script}"));
+        let sink = PassThrough { show_firmware: false, show_stdout: false };
+        let mut server = Server { machine, sink, late: None };
+        assert_eq!(server.inspect_within(Duration::from_millis(100)).unwrap(), None);
+        move |seconds| server.inspect_within(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_late_inspection_is_not_taken_for_the_next_one() {
+        let mut inspect = inspections(
+            r"request; sleep 1; printf '\020istatistics: a=1\n'; printf 'end: now_ticks=1\n'
+            request; printf 'statistics: a=2\nend: now_ticks=2\n'
+            request; printf '\020x7\n'; sleep 60",
+        );
+        assert_eq!(inspect(60).unwrap().unwrap(), "statistics: a=2\nend: now_ticks=2\n");
+        assert!(inspect(60).unwrap_err().to_string().contains("status 7"));
+    }
+
+    #[test]
+    fn an_inspection_that_is_lost_does_not_stop_the_next_one() {
+        let mut inspect = inspections(
+            r"request; request; printf '\020istatistics: a=2\nend: now_ticks=2\n'; sleep 60",
+        );
+        assert_eq!(inspect(0).unwrap(), None, "it is still late");
+        assert!(inspect(60).unwrap().unwrap().contains("a=2"));
     }
 }

@@ -14,6 +14,8 @@ use crate::process::{Captured, capture};
 
 /// Time limit of one call of `./cops top`, which takes a second by itself.
 const LIMIT: Duration = Duration::from_secs(180);
+/// Longer than the kernel takes for a picture when nothing is in its way.
+const STANDSTILL: Duration = Duration::from_secs(6);
 const STATUS_FAILED: i32 = crate::error::STATUS_FAILED as i32;
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
@@ -58,6 +60,10 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             },
         ),
     ];
+    let name = "a machine that stands still for a while";
+    let looked = first.look_while_it_stands_still()?;
+    cases.push(judge(name, &looked, 0, |_| None));
+    cases.push(judge("the server after that", &top(&["--once", &first.pid()])?, 0, |_| None));
     let second = Server::start()?;
     cases.push(judge("each of two servers", &top(&["--once", &second.pid()])?, 0, |_| None));
     let both = [first.child.id().to_string(), second.child.id().to_string()];
@@ -154,6 +160,21 @@ impl Server {
         format!("--pid={}", self.child.id())
     }
 
+    /// Looks at it once while its machine stands still for [`STANDSTILL`], as on a host that is
+    /// busy with something else.
+    fn look_while_it_stands_still(&self) -> Outcome<Captured> {
+        let cannot = || "cannot stop the machine".to_owned();
+        let machine = child_of(self.child.id()).ok_or_else(|| Failure::new("no QEMU is found"))?;
+        kill_process(machine, Signal::STOP).because(cannot)?;
+        let pid = self.pid();
+        std::thread::scope(|scope| {
+            let looking = scope.spawn(|| top(&["--once", &pid]));
+            std::thread::sleep(STANDSTILL);
+            kill_process(machine, Signal::CONT).because(cannot)?;
+            looking.join().map_err(|_| Failure::new("looking at the server panicked"))?
+        })
+    }
+
     /// Interrupts it, as Ctrl-C does. Returns the faults of its end.
     fn end(mut self) -> Outcome<Vec<String>> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
@@ -162,6 +183,18 @@ impl Server {
         let status = self.child.wait().because(|| "cannot wait for ./cops serve".into())?;
         Ok(if status.success() { Vec::new() } else { vec![format!("it ended with {status}")] })
     }
+}
+
+/// A child of the process with this id.
+fn child_of(parent: u32) -> Option<Pid> {
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let line = format!("PPid:\t{parent}");
+    let is_child = |pid: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|other| other == line)
+    };
+    pids.find(is_child).and_then(Pid::from_raw)
 }
 
 impl Drop for Server {
