@@ -35,9 +35,10 @@ pub struct Top {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The program's output comes through, and its exit code is ours. The file has harts and virtual CPUs as tracks,\n\
-    coroutines and system calls as slices on them, wakes as arrows. Each hart keeps its last records; what\n\
-    was overwritten is counted. Open the file in https://ui.perfetto.dev or in Chrome's about:tracing.\n\n\
+    after_help = "The program's output comes through, and its exit code is ours; 124 on time-out, 130 after\n\
+    Ctrl-C. The file has harts and virtual CPUs as tracks, coroutines and system calls as slices on\n\
+    them, wakes as arrows. Each hart keeps its last records; what was overwritten is counted. Open\n\
+    the file in https://ui.perfetto.dev or in Chrome's about:tracing.\n\n\
     Examples:\n  \
     ./cops trace /bin/hello a b\n  \
     ./cops trace --smp 1 --icount --out hello.json /bin/hello\n  \
@@ -57,7 +58,7 @@ pub struct Trace {
     /// Add the files of this folder to the root image (repeatable; later ones win)
     #[arg(long, value_name = "HOST_DIR")]
     pub add: Vec<PathBuf>,
-    /// End the run after this time (seconds)
+    /// End the run after this time (seconds); the trace is that until then
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     pub timeout: Option<f64>,
     /// Count instructions instead of time, on one hart

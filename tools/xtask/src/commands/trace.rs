@@ -1,5 +1,6 @@
 //! `./cops trace`: runs a program, or the matrix server under load, with tracing on, and writes the
-//! trace for Perfetto or Chrome's trace viewer.
+//! trace for Perfetto or Chrome's trace viewer. A program that is ended, at the time limit or with
+//! Ctrl-C, has a trace too.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -9,8 +10,9 @@ use std::time::{Duration, Instant};
 use super::Prepared;
 use crate::cli::{Model, Trace};
 use crate::error::{Because, Failure, Outcome};
+use crate::interrupt;
 use crate::qemu::command::Boot;
-use crate::qemu::console::{PassThrough, Sink, follow};
+use crate::qemu::console::{Ending, PassThrough, Sink, follow_trace, follow_while};
 use crate::qemu::demux::Channel;
 use crate::qemu::machine::Machine;
 use crate::qemu::server::Server;
@@ -53,6 +55,11 @@ pub fn run(workspace: &Workspace, options: &Trace) -> Outcome<u8> {
     Ok(status)
 }
 
+/// Interval at which the time limit and Ctrl-C are checked while a program runs.
+const LOOK: Duration = Duration::from_millis(20);
+/// Exit status after Ctrl-C: 128 + SIGINT.
+const STATUS_INTERRUPTED: u8 = 130;
+
 /// A boot with tracing on.
 fn boot(prepared: &Prepared, options: &Trace, argv: &[String]) -> Outcome<Boot> {
     let mut boot = prepared.boot(&options.machine, argv, &options.add)?;
@@ -63,7 +70,8 @@ fn boot(prepared: &Prepared, options: &Trace, argv: &[String]) -> Outcome<Boot> 
     Ok(boot)
 }
 
-/// Runs one program to its end; then the kernel writes its trace.
+/// Runs one program to its end, and then the kernel writes its trace; or to the time limit or
+/// Ctrl-C, and then it is asked for that.
 fn execute(workspace: &Workspace, options: &Trace) -> Outcome<(Dump, u8)> {
     let prepared = Prepared::new(workspace, Progress::Transient)?;
     let mut boot = boot(&prepared, options, &options.argv)?;
@@ -72,9 +80,29 @@ fn execute(workspace: &Workspace, options: &Trace) -> Outcome<(Dump, u8)> {
     let deadline = options.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let through = PassThrough { show_firmware: options.machine.verbose, show_stdout: true };
     let mut sink = Collecting { through, collector: Collector::default() };
-    let ending = follow(machine, deadline, &mut sink);
-    super::exec::report(&ending, options.timeout);
-    Ok((sink.collector.finish()?, ending.exit_status()))
+    // Another Ctrl-C ends this program, without a trace.
+    interrupt::defer();
+    let is_over =
+        || interrupt::requested() || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    let wait = |_| (!is_over()).then(|| Some(Instant::now() + LOOK));
+    let status = match follow_while(machine, wait, &mut sink) {
+        Ok(ending) => {
+            super::exec::report(&ending, options.timeout);
+            ending.exit_status()
+        }
+        Err(mut machine) => {
+            let status = if interrupt::requested() {
+                eprintln!("cops: interrupted");
+                STATUS_INTERRUPTED
+            } else {
+                super::exec::report(&Ending::TimedOut, options.timeout);
+                Ending::TimedOut.exit_status()
+            };
+            follow_trace(&mut machine, &mut sink.collector, &mut sink.through)?;
+            status
+        }
+    };
+    Ok((sink.collector.finish()?, status))
 }
 
 /// Puts a short load on the matrix server, and then requests the kernel's trace.

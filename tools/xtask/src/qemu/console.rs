@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::demux::{Channel, Event};
 use super::machine::{Machine, Next};
-use crate::error::STATUS_FAILED;
+use crate::error::{Failure, Outcome, STATUS_FAILED};
+use crate::trace::dump::Collector;
 
 /// Exit status of a run that was ended at its time limit, as with `timeout`.
 pub const STATUS_TIMED_OUT: u8 = 124;
+/// How long the kernel may be silent while it writes its trace, on a heavily loaded host too.
+const TRACE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Receives the channels.
 pub trait Sink {
@@ -116,25 +119,35 @@ fn advice(complaints: &str) -> &'static str {
 
 /// Follows the machine until the run ends, at most until `deadline`.
 pub fn follow(machine: Machine, deadline: Option<Instant>, sink: &mut dyn Sink) -> Ending {
-    follow_until(machine, || deadline, sink)
+    let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    follow_while(machine, |_| (!is_over()).then_some(deadline), sink).unwrap_or(Ending::TimedOut)
 }
 
 /// Follows the machine until the run ends, as long as it writes something at least every `silence`.
 pub fn follow_while_it_writes(machine: Machine, silence: Duration, sink: &mut dyn Sink) -> Ending {
-    follow_until(machine, || Some(Instant::now() + silence), sink)
+    let wait = |is_silent: bool| (!is_silent).then(|| Some(Instant::now() + silence));
+    follow_while(machine, wait, sink).unwrap_or(Ending::TimedOut)
 }
 
-/// `deadline` is called again after every output.
-fn follow_until(
+/// Follows the machine until the run ends. `wait` says until when the next output is waited for at
+/// most, or `None` to stop; its argument says whether nothing came until the last such time.
+///
+/// # Errors
+/// The machine, if `wait` has stopped it before the run ended.
+pub fn follow_while(
     machine: Machine,
-    deadline: impl Fn() -> Option<Instant>,
+    mut wait: impl FnMut(bool) -> Option<Option<Instant>>,
     sink: &mut dyn Sink,
-) -> Ending {
+) -> Result<Ending, Machine> {
     let mut recorded = None;
     // What came before the kernel's first mark, as long as none came.
     let mut before_marks = Some(Vec::new());
+    let mut is_silent = false;
     loop {
-        match machine.next(deadline()) {
+        let Some(deadline) = wait(is_silent) else { return Err(machine) };
+        let next = machine.next(deadline);
+        is_silent = next == Next::TimedOut;
+        match next {
             Next::Event(Event::Bytes(channel, bytes)) => {
                 match (channel, &mut before_marks) {
                     (Channel::Firmware, Some(text)) => text.extend_from_slice(&bytes),
@@ -148,11 +161,11 @@ fn follow_until(
                 break;
             }
             Next::Closed => break,
-            Next::TimedOut => return Ending::TimedOut,
+            Next::TimedOut => {}
         }
     }
     let (status, complaints) = machine.finish();
-    match (recorded, status) {
+    Ok(match (recorded, status) {
         (Some(recorded), _) => Ending::Status(recorded),
         (None, Some(status)) => {
             let mut why = format!("the machine went off without an exit record (QEMU: {status})");
@@ -168,5 +181,31 @@ fn follow_until(
         (None, None) => {
             Ending::Broken(format!("QEMU closed the serial line but did not end\n{complaints}"))
         }
+    })
+}
+
+/// Asks the kernel for its trace, unless it writes it already, and adds that to `collector`. Passes
+/// other output on meanwhile.
+pub fn follow_trace(
+    machine: &mut Machine,
+    collector: &mut Collector,
+    sink: &mut dyn Sink,
+) -> Outcome<()> {
+    if !collector.has_begun() {
+        machine.ask_for_trace();
     }
+    while !collector.is_complete() {
+        // The limit applies to each silence, because the whole takes a time proportional to its
+        // size.
+        match machine.next(Some(Instant::now() + TRACE_LIMIT)) {
+            Next::Event(Event::Bytes(Channel::Trace, bytes)) => collector.feed(&bytes),
+            Next::Event(Event::Bytes(channel, bytes)) => sink.bytes(channel, &bytes),
+            other => {
+                return Err(Failure::new(format!(
+                    "the kernel did not write its trace ({other:?})"
+                )));
+            }
+        }
+    }
+    Ok(())
 }

@@ -16,6 +16,8 @@ use crate::process::shown;
 
 /// How long a guest may take to power off after its exit record, or after the request to power off.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(20);
+/// How long a request to the kernel waits until the guest has opened its end of the serial line.
+const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running machine. Dropping it kills QEMU.
 #[derive(Debug)]
@@ -46,6 +48,15 @@ impl Input {
         }
         self.pipe.write_all(bytes)?;
         self.pipe.flush()
+    }
+
+    /// Waits until the guest has opened its end, at most for `limit`. Returns whether it has.
+    fn opens_within(&mut self, limit: Duration) -> bool {
+        let is_open = self.opened.as_ref().is_none_or(|opened| opened.recv_timeout(limit).is_ok());
+        if is_open {
+            self.opened = None;
+        }
+        is_open
     }
 }
 
@@ -169,7 +180,9 @@ impl Machine {
 
     /// Sends a request to the kernel: DLE and a letter.
     fn request(&mut self, letter: u8) {
-        if let Some(input) = &mut self.input {
+        if let Some(input) = &mut self.input
+            && input.opens_within(OPEN_LIMIT)
+        {
             // A machine that has already ended cannot be asked; nothing is lost.
             let _ = input.send(&[DLE, letter]);
         }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::command::{Boot, Network};
-use super::console::{Ending, PassThrough, Sink, follow};
+use super::console::{Ending, PassThrough, Sink, follow, follow_trace};
 use super::demux::{Channel, Event};
 use super::inspection;
 use super::machine::{Machine, Next};
@@ -231,21 +231,8 @@ impl Server {
 
     /// What the kernel has traced so far. Other output is passed on meanwhile.
     pub fn trace(&mut self) -> Outcome<Collector> {
-        self.machine.ask_for_trace();
         let mut collector = Collector::default();
-        while !collector.is_complete() {
-            // The limit applies to each silence, because the whole takes a time proportional to its
-            // size.
-            match self.machine.next(Some(Instant::now() + ANSWER_LIMIT)) {
-                Next::Event(Event::Bytes(Channel::Trace, bytes)) => collector.feed(&bytes),
-                Next::Event(Event::Bytes(channel, bytes)) => self.sink.bytes(channel, &bytes),
-                other => {
-                    return Err(Failure::new(format!(
-                        "the kernel did not write its trace ({other:?})"
-                    )));
-                }
-            }
-        }
+        follow_trace(&mut self.machine, &mut collector, &mut self.sink)?;
         Ok(collector)
     }
 

@@ -1,5 +1,7 @@
-//! Tests `./cops exec` as a child process with standard streams and an exit code.
+//! Tests `./cops exec` as a child process with standard streams and an exit code, and how
+//! `./cops trace` ends.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Case, Context, cops, step};
@@ -90,6 +92,10 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let name = "boot arguments that are no numbers are named, with what is used instead";
     if context.is_chosen(name) {
         cases.push(Case::judged(name, &wrong_numbers_are_named(context)?));
+    }
+    let name = "a program that is ended has a trace until then";
+    if context.is_chosen(name) {
+        cases.push(Case::judged(name, &trace_of_what_is_ended(context, name)?));
     }
     let name = "a machine that lacks an extension says so";
     if context.is_chosen(name) {
@@ -193,6 +199,42 @@ fn seed_decides(name: &str) -> Outcome<Vec<String>> {
     }
     if drawn[1] == drawn[2] {
         wrong.push(format!("{} with two seeds", drawn[1]));
+    }
+    Ok(wrong)
+}
+
+/// Traces a server, which does not end by itself, to a time limit and to Ctrl-C.
+fn trace_of_what_is_ended(context: &Context<'_>, name: &str) -> Outcome<Vec<String>> {
+    let mut step = step(name);
+    let ours = cops()?;
+    let mut wrong = Vec::new();
+    let interrupted = ["--preserve-status", "--signal", "INT", "5"];
+    for (limit, more, code) in
+        [(&[][..], &["--timeout", "3"][..], 124), (&interrupted, &["--smp", "2"], 130)]
+    {
+        let scratch = context.workspace.scratch()?;
+        let file = scratch.file("trace.json");
+        let mut command = match limit {
+            [] => Command::new(ours.get_program()),
+            limit => {
+                let mut command = Command::new("timeout");
+                command.args(limit).arg(ours.get_program());
+                command
+            }
+        };
+        command.args(ours.get_args()).arg("trace").args(more);
+        command.args(["--records", "1000", "--out"]).arg(&file).arg("/bin/echo-server");
+        command.envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let result = capture(&mut command, Some(LIMIT), |line| step.detail(line))?;
+        let mut faults = status(&result, code);
+        // The command has read the file back.
+        if !file.exists() || !result.stderr.contains("trace.json: ") {
+            faults.push("there is no trace".to_owned());
+        }
+        if !faults.is_empty() {
+            faults.push(result.everything());
+        }
+        wrong.extend(faults);
     }
     Ok(wrong)
 }

@@ -151,7 +151,7 @@ const STAGES: [Stage; 26] = [
     },
     Stage {
         name: "exec",
-        about: "./cops exec: output, exit codes, faults, time-outs",
+        about: "./cops exec: output, exit codes, faults, time-outs; how ./cops trace ends",
         is_long: false,
         can_choose: true,
         run: exec::run,

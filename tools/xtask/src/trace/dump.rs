@@ -24,6 +24,11 @@ impl Collector {
         }
     }
 
+    /// Whether something has arrived.
+    pub fn has_begun(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
     /// Whether the last record has arrived.
     pub fn is_complete(&self) -> bool {
         self.complete
