@@ -47,6 +47,9 @@ EXIT STATUS
   0 all went well; 1 errors, or a hostile case failed; 2 wrong usage; 3 the connections could not be opened
   or the results not be written.";
 
+/// The most connections: each has a port of this host. `./cops` has the same limit.
+pub const CONNECTIONS_MAX: u32 = 60_000;
+
 /// Drives a matrix server over TCP, checks every product, and reports throughput and latency.
 #[derive(Debug, Parser)]
 #[command(name = "cops-loadgen", version, after_long_help = EXAMPLES)]
@@ -104,7 +107,7 @@ pub struct LoadSettings {
     pub connect: String,
 
     /// Number of connections, all open at once.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub connections: u32,
 
     /// Rows of the matrices, 1 to 128.

@@ -22,6 +22,7 @@ mod error;
 mod figures;
 mod interrupt;
 mod linux_kernel;
+mod open_files;
 mod packages;
 mod page;
 mod process;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
 
 /// Runs a command. Returns the exit status.
 fn dispatch(command: Command) -> Outcome<u8> {
+    open_files::raise_limit();
     interrupt::install()?;
     let workspace = Workspace::locate()?;
     match command {

@@ -2,6 +2,7 @@
 //! host, and the provenance of a measurement. `run`, `bench` and the system tests all use this
 //! module.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -143,13 +144,23 @@ impl Client {
     }
 }
 
-/// Runs the client beside the server, and passes its output on. Returns whether it found no error.
+/// Runs the client beside the server, and passes the server's output on. Returns whether the client
+/// found no error. If its standard error is a pipe, that is a part of the failure if it could not
+/// do its work.
 pub fn drive(server: &mut Server, client: &mut Command) -> Outcome<bool> {
     let mut child = client
         .stdin(Stdio::null())
         .spawn()
         .because(|| format!("cannot start {}", shown(client)))?;
     let _guard = interrupt::guard(&child);
+    let complaints = child.stderr.take().map(|mut stream| {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            // A part of it is better than nothing.
+            let _ = stream.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).trim_end().to_owned()
+        })
+    });
     let ended =
         server.attend(|| child.try_wait().because(|| "cannot wait for the load generator".into()));
     if ended.is_err() {
@@ -162,7 +173,11 @@ pub fn drive(server: &mut Server, client: &mut Command) -> Outcome<bool> {
         Some(0) => Ok(true),
         // It has counted and reported errors; its result is still written.
         Some(1) => Ok(false),
-        _ => Err(Failure::new(format!("the load generator failed ({status}): {}", shown(client)))),
+        _ => {
+            let complaints = complaints.and_then(|reader| reader.join().ok()).unwrap_or_default();
+            let failed = format!("the load generator failed ({status}): {}", shown(client));
+            Err(Failure::new(format!("{failed}\n{complaints}").trim_end()))
+        }
     }
 }
 
@@ -334,6 +349,15 @@ mod tests {
             format!("{common} --pause-ms 100 --warmup-seconds 1")
         );
         assert_eq!(line(Pace::Counted { requests: 7 }), format!("{common} --requests 7 --closed"));
+    }
+
+    #[test]
+    fn a_client_that_could_not_do_its_work_says_why() {
+        let mut server = Server::of_script("sleep 60");
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo at most 8 files >&2; exit 3"]).stderr(Stdio::piped());
+        let failure = drive(&mut server, &mut command).unwrap_err().to_string();
+        assert!(failure.ends_with("\nat most 8 files"), "{failure}");
     }
 
     /// In an overload the answers to the requests of the window may be none.

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::machine::Machine;
 use super::programs::Model;
+use super::values::CONNECTIONS_MAX;
 
 #[derive(Debug, Args, Clone)]
 #[command(after_help = "Examples:\n  \
@@ -43,7 +44,7 @@ pub struct Bench {
     /// TCP connections: a number, for models, overload and peers several [default: 64, for
     /// idle-memory 400, for overload 256 and 1024, with --icount 64 and 256, for
     /// models and peers from 1 to 1024]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_000))]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub connections: Vec<u32>,
     /// For closed and scale: over a tap device instead of QEMU's user network, which sends frames
     /// of its own when it is slow. For idle-memory: over a tap device, with 1 hart and with those

@@ -14,6 +14,7 @@ pub use development::{Check, Fuzz, Report, ReportAction, Test};
 pub use machine::{Idle, Machine};
 pub use observe::{Profile, Top, Trace};
 pub use programs::{Debug, Exec, Model, Run, Serve, Shell};
+pub use values::CONNECTIONS_MAX;
 
 #[derive(Debug, Parser)]
 #[command(

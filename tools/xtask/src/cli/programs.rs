@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::machine::Machine;
-use super::values::{parse_address, parse_seconds};
+use super::values::{CONNECTIONS_MAX, parse_address, parse_seconds};
 use crate::qemu::command::Network;
 use crate::qemu::ports::Forward;
 
@@ -17,7 +17,7 @@ use crate::qemu::ports::Forward;
     ./cops run --model ktut --pause-ms 100")]
 pub struct Run {
     /// TCP connections, each with its own requests
-    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub connections: u32,
     /// Rows of the square matrices
     #[arg(long, default_value_t = 15, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]

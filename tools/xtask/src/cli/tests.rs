@@ -49,6 +49,20 @@ fn defaults_are_the_specifications() {
 }
 
 #[test]
+fn all_clients_have_the_same_limit_of_connections_which_the_message_names() {
+    let text = include_str!("../../../loadgen/src/arguments.rs");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("pub const CONNECTIONS_MAX"));
+    let digits = lines.next().unwrap().rsplit(' ').next().unwrap();
+    let digits: String = digits.chars().filter(char::is_ascii_digit).collect();
+    assert_eq!(digits.parse(), Ok(CONNECTIONS_MAX));
+    for words in [&["run"][..], &["bench", "closed"]] {
+        let with = |count: u32| parse(&[words, &["--connections", &count.to_string()]].concat());
+        assert!(with(CONNECTIONS_MAX).is_ok());
+        assert!(with(CONNECTIONS_MAX + 1).unwrap_err().to_string().contains("1..=60000"));
+    }
+}
+
+#[test]
 fn garbage_is_refused_with_the_value_in_the_message() {
     let wrong: [&[&str]; 22] = [
         &["run", "--smp", "9"],

@@ -1,5 +1,9 @@
 //! What an option's value may be.
 
+/// The most connections of one load generator, which has a port of this host for each. The load
+/// generator has the same limit.
+pub const CONNECTIONS_MAX: u32 = 60_000;
+
 pub fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 1e6 => Ok(seconds),

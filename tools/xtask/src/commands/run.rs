@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::Prepared;
 use crate::cli::Run;
 use crate::error::{Because, Outcome};
+use crate::open_files::allow_files;
 use crate::qemu::console::PassThrough;
 use crate::qemu::server::Server;
 use crate::service::{self, Client, Load, Pace};
@@ -15,6 +16,7 @@ use crate::workspace::Workspace;
 const WARM_UP_SECONDS: u32 = 2;
 
 pub fn run(workspace: &Workspace, options: &Run) -> Outcome<u8> {
+    allow_files(options.connections)?;
     let prepared = Prepared::new(workspace, Progress::Lines)?
         .with_scheduler(workspace, options.scheduler.as_deref())?;
     let client = Client::build(workspace, Progress::Lines)?;

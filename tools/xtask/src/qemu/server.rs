@@ -68,6 +68,13 @@ impl Server {
         }
     }
 
+    /// A shell script as a "QEMU": its output is the serial line.
+    #[cfg(test)]
+    pub fn of_script(script: &str) -> Self {
+        let sink = PassThrough { show_firmware: false, show_stdout: false };
+        Self { machine: Machine::of_script(script), sink, late: None }
+    }
+
     /// Boots and waits until the server listens.
     pub fn start(qemu: &Qemu, boot: &Boot, mut sink: PassThrough) -> Outcome<Self> {
         let machine = Machine::start(qemu, boot)?;
@@ -260,9 +267,7 @@ mod tests {
     /// Inspections by a server that runs this script, after a request that it answers too late.
     fn inspections(script: &str) -> impl FnMut(u64) -> Outcome<Option<String>> {
         let request = "request() { dd bs=1 count=2 2>/dev/null >/dev/null; }";
-        let machine = Machine::of_script(&format!("{request}\nprintf '\\020k'; {script}"));
-        let sink = PassThrough { show_firmware: false, show_stdout: false };
-        let mut server = Server { machine, sink, late: None };
+        let mut server = Server::of_script(&format!("{request}\nprintf '\\020k'; {script}"));
         assert_eq!(server.inspect_within(Duration::from_millis(100)).unwrap(), None);
         move |seconds| server.inspect_within(Duration::from_secs(seconds))
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Case, Context, long_segments, step, tap};
+use super::{Case, Context, cops, long_segments, step, tap};
 use crate::cli::{Machine as MachineOptions, Model};
 use crate::error::{Failure, Outcome};
 use crate::process::{Captured, capture};
@@ -61,6 +61,9 @@ const LEFT_BEHIND: [(&str, u64); 5] = [
 /// The name of the test that runs the client's hostile part.
 const HOSTILE: &str = "hostile clients";
 
+/// The name of the test with more connections than a process may have files open by default.
+const MANY: &str = "more connections than open files";
+
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let client = Client::build(context.workspace, Progress::Lines)?;
     let prepared = context.prepared()?;
@@ -89,6 +92,9 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     }
     let Session { server, client, .. } = session;
     cases.push(shut_down(server, "shut down"));
+    if context.is_chosen(MANY) {
+        cases.push(many_connections(context)?);
+    }
     if context.is_chosen(long_segments::NAME) {
         cases.extend(long_segments::run(context, &client)?);
     }
@@ -98,6 +104,28 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         }
     }
     Ok(cases)
+}
+
+/// `./cops run` with more connections than its soft limit of open files is, and QEMU's and the
+/// client's.
+fn many_connections(context: &Context<'_>) -> Outcome<Case> {
+    let mut step = step(MANY);
+    let ours = cops()?;
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 256 && exec \"$@\"", "sh"]);
+    command.arg(ours.get_program()).args(ours.get_args());
+    command.envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let scratch = context.workspace.scratch()?;
+    let file = scratch.file("load.json");
+    let load = "run --smp 2 --connections 300 --matrix 1 --period-ms 500 --seconds 1 --json";
+    command.args(load.split(' ')).arg(&file);
+    let captured = capture(&mut command, Some(LIMIT), |line| step.detail(line))?;
+    let mut wrong = Vec::new();
+    if !captured.succeeded() || !file.exists() {
+        wrong.push(format!("it ended with {}", captured.ending()));
+        wrong.push(captured.everything());
+    }
+    Ok(Case::judged(MANY, &wrong))
 }
 
 pub(super) fn shut_down(server: Server, name: &str) -> Case {

@@ -19,6 +19,7 @@ use super::words::listen_to_success;
 use crate::cli::{Bench, Machine, Model};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
+use crate::open_files::allow_files;
 use crate::qemu::console::PassThrough;
 use crate::qemu::server::Server;
 use crate::qemu::statistics::Statistics;
@@ -50,8 +51,6 @@ const REQUESTS: [u32; 2] = [50, 300];
 const REST: Duration = Duration::from_secs(3);
 /// Time limit of a boot that only prints.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Files that this program and QEMU have open besides connections.
-const OTHER_FILES: u64 = 200;
 
 /// Rows of many connections, and their report.
 pub fn memory(prepared: &Prepared, options: &Bench, save: Save<'_>) -> Outcome<Rows> {
@@ -120,23 +119,6 @@ fn coroutine_bytes(prepared: &Prepared, options: &Bench) -> Outcome<[u64; 3]> {
         *place = line.number(component)?;
     }
     Ok(bytes)
-}
-
-/// Lets this program, and QEMU, which inherits the limit, open so many connections.
-pub fn allow_files(connections: u32) -> Outcome<()> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = u64::from(connections) + OTHER_FILES;
-    let is_enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= wanted);
-    if is_enough(limit.current) {
-        return Ok(());
-    }
-    if !is_enough(limit.maximum) {
-        return Err(Failure::new(format!("{wanted} open files are more than this host allows"))
-            .advise("raise the limit: ulimit -n"));
-    }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum })
-        .because(|| "cannot raise the limit of open files".into())
 }
 
 fn start(prepared: &Prepared, machine: &Machine, model: Model) -> Outcome<(Server, u16)> {

@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::Rows;
-use super::connections::{allow_files, bytes_each, let_connections_rest};
+use super::connections::{bytes_each, let_connections_rest};
 use super::tap::{self, Urgency};
 use crate::cli::{Bench, Machine, Model};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
+use crate::open_files::allow_files;
 use crate::process::shown;
 use crate::qemu::namespace::Namespace;
 use crate::qemu::server::Server;

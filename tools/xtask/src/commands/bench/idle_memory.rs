@@ -7,10 +7,11 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::Rows;
-use super::connections::{allow_files, let_connections_rest};
+use super::connections::let_connections_rest;
 use crate::cli::{Bench, Model};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
+use crate::open_files::allow_files;
 use crate::qemu::console::PassThrough;
 use crate::qemu::server::Server;
 use crate::qemu::statistics::Statistics;

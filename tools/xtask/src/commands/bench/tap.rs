@@ -81,6 +81,6 @@ pub fn client(
 pub fn run(server: &mut Server, mut client: Command, json: &Path) -> Outcome<Row> {
     // If it fails now, the last result must not be found.
     let _ = std::fs::remove_file(json);
-    service::drive(server, client.stdout(Stdio::null()).stderr(Stdio::null()))?;
+    service::drive(server, client.stdout(Stdio::null()).stderr(Stdio::piped()))?;
     service::read_row(json)
 }

@@ -81,8 +81,8 @@ impl Session {
         let mut command = self.client.load(self.port, &load, &json);
         command.args(["--classes", &point.classes.to_string()]);
         let before = self.server.statistics()?;
-        // Errors are a column. The client says on standard error what they are.
-        service::drive(&mut self.server, command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+        // Errors are a column.
+        service::drive(&mut self.server, command.stdout(Stdio::null()).stderr(Stdio::piped()))?;
         let after = self.server.statistics()?;
         let document = service::read_result(&json)?;
         let rows = |name: &str| -> Vec<Row> {
