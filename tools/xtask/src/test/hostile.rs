@@ -35,7 +35,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         cases.push(flood::case(context, "flood/frames")?);
     }
     if is_chosen("packets") {
-        cases.push(packets_beside_others(prepared, &machine)?);
+        cases.push(packets_beside_others(context, prepared, &machine)?);
     }
     if is_chosen("share") {
         shares_beside(prepared, &machine, &mut cases)?;
@@ -50,22 +50,31 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
 /// A most urgent coroutine answers packets while a program computes at the least urgent level.
 /// Packets must not be found late, as if the hart were busy with the work that they make (decision
 /// 59): only some are, until that has been noticed.
-fn packets_beside_others(prepared: &Prepared, machine: &MachineOptions) -> Outcome<Case> {
-    const PACKETS: usize = 300;
-    const LATE_MAX: u64 = 30;
-    const MEDIAN_MAX_MICROSECONDS: f64 = 30.0;
+fn packets_beside_others(
+    context: &Context<'_>,
+    prepared: &Prepared,
+    machine: &MachineOptions,
+) -> Outcome<Case> {
+    const PACKETS: usize = 500;
+    // The documents give the p98, which is measured if no more are late.
+    const LATE_MAX: u64 = 10;
+    const LATENCY_MAX_MICROSECONDS: f64 = 30.0;
     let mut step = step("packets beside others, instructions counted");
     step.detail("running");
     let row = wakeups::counted_packets(prepared, machine, PACKETS)?;
     let late = row["found_late"].as_u64().unwrap_or(u64::MAX);
-    let median = row["p50_us"].as_f64().unwrap_or(f64::INFINITY);
     let mut wrong = Vec::new();
     if late > LATE_MAX {
         wrong.push(format!("{late} of {PACKETS} packets were found late, more than {LATE_MAX}"));
     }
-    if median > MEDIAN_MAX_MICROSECONDS {
-        wrong.push(format!("median latency {median} us, more than {MEDIAN_MAX_MICROSECONDS}"));
+    for percentile in ["p50_us", "p98_us"] {
+        let latency = row[percentile].as_f64();
+        if latency.is_none_or(|latency| latency > LATENCY_MAX_MICROSECONDS) {
+            let found = format!("{percentile} is {latency:?}");
+            wrong.push(format!("{found}, not at most {LATENCY_MAX_MICROSECONDS}"));
+        }
     }
+    context.note(format!("packets: {late} of {PACKETS} found late"));
     Ok(Case::judged("packets/beside others", &wrong))
 }
 
