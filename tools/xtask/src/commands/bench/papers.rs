@@ -290,7 +290,11 @@ fn row(group: &[Sample], system: &str, is_counted: bool) -> Map<String, Value> {
         numbers.sort_unstable();
         numbers
     };
-    let median = |number: fn(&Sample) -> u64| sorted(number)[group.len() / 2];
+    // Of an even number, the mean of the two in the middle.
+    let median = |number: fn(&Sample) -> u64| {
+        let sorted = sorted(number);
+        u64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2])
+    };
     let milliseconds = |nanoseconds: u64| json!(nanoseconds as f64 / 1e6);
     let (mode, model, count, bytes, rounds) = &group[0].what;
     let mut row = Map::new();

@@ -24,7 +24,8 @@ const NAMES: [&str; 13] = [
 const SPREAD: [&str; 4] = ["throughput_rps", "latency_us.mean", "latency_us.p50", "latency_us.p99"];
 
 /// One row for each point, in the order of their first runs: each number is the median of those of
-/// the runs. What is no number is that of the first run.
+/// the runs; of an even number of runs, the mean of the two in the middle. What is no number is that
+/// of the first run.
 pub fn medians(rows: &[Row]) -> Vec<Row> {
     medians_over(rows, &[])
 }
@@ -76,13 +77,15 @@ fn median_of(values: &[&Value]) -> Value {
             Value::Object(each.collect())
         }
         Some(first @ Value::Number(_)) => {
-            let mut numbers: Vec<&&Value> =
-                values.iter().filter(|value| value.is_number()).collect();
-            let as_number = |value: &Value| value.as_f64().unwrap_or(0.0);
-            numbers.sort_by(|left, right| as_number(left).total_cmp(&as_number(right)));
-            numbers
-                .get(numbers.len() / 2)
-                .map_or_else(|| (*first).clone(), |value| (**value).clone())
+            let mut numbers: Vec<(f64, &Value)> =
+                values.iter().filter_map(|value| Some((value.as_f64()?, *value))).collect();
+            numbers.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+            let Some(&(high, middle)) = numbers.get(numbers.len() / 2) else {
+                return (*first).clone();
+            };
+            let (low, _) = numbers[(numbers.len() - 1) / 2];
+            // A whole number remains one.
+            if low < high { f64::midpoint(low, high).into() } else { middle.clone() }
         }
         Some(first) => (*first).clone(),
         None => Value::Null,
@@ -109,5 +112,14 @@ mod tests {
         assert_eq!(medians[0]["spread"]["throughput_rps"], json!([10.0, 30.0]));
         assert_eq!(medians[0]["spread"]["latency_us.p50"], json!([1.25, 2.25]));
         assert_eq!(number(&medians[1], "throughput_rps"), 7.0);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_of_runs_is_the_mean_of_the_two_in_the_middle() {
+        let median = |values: &[Value]| median_of(&values.iter().collect::<Vec<_>>());
+        assert_eq!(median(&[json!(9), json!(1), json!(4), json!(3)]), json!(3.5));
+        assert_eq!(median(&[json!(1), json!(3), json!(3), json!(9)]), json!(3));
+        assert_eq!(median(&[json!(5), json!(2)]), json!(3.5));
+        assert_eq!(median(&[json!(5), json!(2), json!(4)]), json!(4));
     }
 }
