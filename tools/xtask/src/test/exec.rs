@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 type Check = fn(&Captured) -> Vec<String>;
 
 /// Name, arguments of `./cops exec`, check of the result.
-const TESTS: [(&str, &[&str], Check); 7] = [
+const TESTS: [(&str, &[&str], Check); 8] = [
     ("arguments are printed, exit 0", &["/bin/hello", "a", "b c"], |result| {
         let mut wrong = status(result, 0);
         wrong.extend(nothing_on_stderr(result));
@@ -44,13 +44,12 @@ const TESTS: [(&str, &[&str], Check); 7] = [
     (
         "an option that would have no effect is refused",
         &["/bin/matrix-client", "--jitter-seed", "7"],
-        |result| {
-            let mut wrong = status(result, 2);
-            if !result.stderr.contains("--jitter-seed needs --period-us") {
-                wrong.push(format!("the message does not say why: {:?}", result.stderr));
-            }
-            wrong
-        },
+        |result| refused(result, "--jitter-seed needs --period-us"),
+    ),
+    (
+        "a period in which requests without end are due is refused",
+        &["--timeout", "20", "/bin/matrix-client", "--period-us", "0"],
+        |result| refused(result, "--period-us must be at least 1"),
     ),
     ("a program that is not there", &["/bin/no-such-program"], |result| {
         let mut wrong = status(result, 125);
@@ -281,6 +280,15 @@ pub(super) fn status(result: &Captured, expected: i32) -> Vec<String> {
     } else {
         vec![format!("{}, not exit code {expected}", result.ending())]
     }
+}
+
+/// Faults of a result that should say why the arguments are wrong.
+fn refused(result: &Captured, why: &str) -> Vec<String> {
+    let mut wrong = status(result, 2);
+    if !result.stderr.contains(why) {
+        wrong.push(format!("the message does not say why: {:?}", result.stderr));
+    }
+    wrong
 }
 
 fn nothing_on_stderr(result: &Captured) -> Vec<String> {

@@ -84,6 +84,9 @@ impl Options {
         if options.connections == 0 {
             return Err("--connections must be at least 1".to_string());
         }
+        if matches!(options.pace, Pace::Open(period) if period.is_zero()) {
+            return Err("--period-us must be at least 1".to_string());
+        }
         if options.jitter_seed.is_some() && !matches!(options.pace, Pace::Open(_)) {
             return Err("--jitter-seed needs --period-us".to_string());
         }
