@@ -40,14 +40,12 @@ mod workspace;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use cli::{Cli, Command};
 use error::Outcome;
 use workspace::Workspace;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::parse_words(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             // If standard error is closed, the message is lost.

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Map, Value, json};
 
 use crate::build::host;
-use crate::cli::{Machine, Model};
+use crate::cli::{Idle, Machine, Model};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
@@ -256,7 +256,8 @@ pub fn provenance(
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
         ("scheduler", Value::from(name))
     });
-    let entries = entries.into_iter().chain(scheduler);
+    let idle = (machine.idle == Idle::Poll).then_some(("idle", Value::from("poll")));
+    let entries = entries.into_iter().chain(idle).chain(scheduler);
     entries.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 

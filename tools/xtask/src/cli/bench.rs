@@ -9,7 +9,10 @@ use super::programs::Model;
 use super::values::CONNECTIONS_MAX;
 
 #[derive(Debug, Args, Clone)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    after_help = "Some measurements have a machine of their own: its harts for costs, hostile, pipe,\n\
+    portions, ring, switch, wakeups and --papers-machine; its memory for memory, pipe and ring.\n\n\
+    Examples:\n  \
     ./cops bench closed\n  \
     ./cops bench closed --icount --json closed.json\n  \
     ./cops bench costs\n  \
@@ -31,7 +34,8 @@ use super::values::CONNECTIONS_MAX;
     COPS_QEMU=/opt/qemu/bin/qemu-system-riscv64 ./cops bench peers --smp 1 --json peers.json --resume\n  \
     ./cops bench priority --icount --json priority.json\n  \
     ./cops bench priority --smp 1 --seconds 2\n  \
-    ./cops bench executor")]
+    ./cops bench executor"
+)]
 pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]
     pub name: Measurement,
@@ -89,7 +93,13 @@ pub struct Bench {
     pub scheduler: Option<PathBuf>,
     #[command(flatten)]
     pub machine: Machine,
+    /// Those of [`MACHINE`] that were given.
+    #[arg(skip)]
+    pub given: Vec<&'static str>,
 }
+
+/// The names of the options of the machine that a measurement may have by itself.
+pub const MACHINE: [&str; 3] = ["smp", "mem", "idle"];
 
 /// What can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

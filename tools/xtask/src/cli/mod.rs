@@ -7,7 +7,10 @@ mod observe;
 mod programs;
 mod values;
 
-use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use bench::{Bench, Loop, Measurement, Peer};
 pub use development::{Check, Fuzz, Report, ReportAction, Test};
@@ -32,6 +35,26 @@ pub use values::CONNECTIONS_MAX;
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Parses a command line, which begins with the program's name. A measurement gets to see which
+    /// options of the machine were given, because some have a machine of their own.
+    pub fn parse_words<W: Into<OsString> + Clone>(
+        words: impl IntoIterator<Item = W>,
+    ) -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches_from(words)?;
+        let mut cli =
+            Self::from_arg_matches(&matches).map_err(|error| error.format(&mut Self::command()))?;
+        if let (Command::Bench(bench), Some((_, matches))) =
+            (&mut cli.command, matches.subcommand())
+        {
+            let is_given =
+                |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
+            bench.given = bench::MACHINE.into_iter().filter(is_given).collect();
+        }
+        Ok(cli)
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,11 +1,10 @@
 //! Tests of the command line.
 
 use super::*;
-use clap::CommandFactory;
 
 /// Parses a command line without the program's name.
 fn parse(words: &[&str]) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from([&["cops"], words].concat())
+    Cli::parse_words([&["cops"], words].concat())
 }
 
 #[test]

@@ -33,7 +33,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::Prepared;
-use crate::cli::{Bench, Measurement};
+use crate::cli::{Bench, Machine, Measurement};
 use crate::error::{Because, Outcome};
 use crate::service;
 use crate::terminal::Progress;
@@ -47,24 +47,46 @@ fn is_over_tap(options: &Bench) -> bool {
     options.tap || options.name == Measurement::Overload && !options.icount
 }
 
+/// Whether instructions are counted.
+fn counts(options: &Bench) -> bool {
+    use Measurement::{Costs, Portions, Switch};
+    options.icount || matches!(options.name, Costs | Portions | Switch)
+}
+
+/// The machine that is booted. Where that is not the one of the options, they are not given:
+/// `unused` refuses them.
+fn machine(options: &Bench) -> Machine {
+    let mut machine = options.machine.clone();
+    let is_of_the_paper = matches!(options.name, Measurement::Pipe | Measurement::Ring);
+    // Counting requires one hart, and the papers' machines have one.
+    if counts(options) || is_of_the_paper || options.papers_machine.is_some() {
+        machine.smp = 1;
+    }
+    if is_of_the_paper {
+        machine.mem = papers::MEMORY.to_owned();
+    }
+    machine
+}
+
+/// What the configuration does not say of the machine, because each row has one of its own.
+fn of_each_row(name: Measurement) -> &'static [&'static str] {
+    match name {
+        Measurement::Hostile | Measurement::Wakeups => &["smp"],
+        Measurement::Memory => &["mem"],
+        _ => &[],
+    }
+}
+
 pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     unused::refuse(options)?;
+    models::refuse_nothing(options)?;
     // On this host, without booting a machine.
     if options.name == Measurement::Executor {
         return executor::run(workspace, options);
     }
-    // Counting requires one hart. The option excludes --smp, so this overrides only its default.
     let mut options = options.clone();
-    let counts = options.icount
-        || matches!(options.name, Measurement::Costs | Measurement::Portions | Measurement::Switch);
-    // The paper's machine has one hart too.
-    let is_of_one_hart = matches!(options.name, Measurement::Pipe | Measurement::Ring);
-    if counts || is_of_one_hart {
-        options.machine.smp = 1;
-    }
-    if is_of_one_hart {
-        options.machine.mem = papers::MEMORY.to_owned();
-    }
+    let counts = counts(&options);
+    options.machine = machine(&options);
     let prepared = Prepared::new(workspace, Progress::Lines)?
         .with_scheduler(workspace, options.scheduler.as_deref())?;
     let mut report = None;
@@ -81,7 +103,10 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
         });
         document.insert("config".into(), configuration);
         document.insert("rows".into(), rows.into());
-        let more = service::provenance(workspace, &prepared, &options.machine);
+        let mut more = service::provenance(workspace, &prepared, &options.machine);
+        for column in of_each_row(options.name) {
+            more.remove(*column);
+        }
         service::with_configuration(document, more)
     };
     // What has been measured when the run is interrupted is not lost.
@@ -213,15 +238,28 @@ fn publish(file: &Path, document: &Map<String, Value>, report: &str) -> Outcome<
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
     use crate::cli::{Cli, Command};
 
     fn options(words: &[&str]) -> Bench {
-        match Cli::try_parse_from([&["cops", "bench"], words].concat()).unwrap().command {
+        match Cli::parse_words([&["cops", "bench"], words].concat()).unwrap().command {
             Command::Bench(options) => options,
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_machine_is_that_of_the_options_or_of_the_measurement() {
+        for (words, harts, memory) in [
+            (&["closed"][..], 4, "512M"),
+            (&["closed", "--smp", "2", "--mem", "256M"], 2, "256M"),
+            (&["closed", "--icount"], 1, "512M"),
+            (&["switch"], 1, "512M"),
+            (&["ring"], 1, "1G"),
+            (&["models", "--papers-machine"], 1, "512M"),
+        ] {
+            let machine = machine(&options(words));
+            assert_eq!((machine.smp, machine.mem.as_str()), (harts, memory), "{words:?}");
         }
     }
 

@@ -8,9 +8,9 @@
 
 use super::matrix::{self, PERIOD_MS, Point, Row, Save, Session, chosen, guest, number, rounds};
 use super::table::Table;
-use crate::cli::{Bench, Idle, Loop, Model};
+use crate::cli::{Bench, Idle, Loop, Measurement, Model};
 use crate::commands::Prepared;
-use crate::error::Outcome;
+use crate::error::{Failure, Outcome};
 use crate::service::{self, Client, Pace};
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
@@ -40,10 +40,7 @@ pub fn measure(
         return count(prepared, options, save);
     }
     let client = Client::build(workspace, Progress::Lines)?;
-    let mut machine = options.machine.clone();
-    if options.papers_machine.is_some() {
-        machine.smp = 1;
-    }
+    let machine = &options.machine;
     let points = points(options);
     let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS });
     let mut rows = Vec::new();
@@ -53,7 +50,7 @@ pub fn measure(
             let shift = options.papers_machine;
             let vcpus = machine.smp;
             let mut session =
-                Session::start(workspace, prepared, &client, &machine, model, vcpus, shift)?;
+                Session::start(workspace, prepared, &client, machine, model, vcpus, shift)?;
             for point in &points {
                 for mut row in session.measure(point)? {
                     if let Some(shift) = shift {
@@ -73,6 +70,19 @@ pub fn measure(
     let rows = rounds::medians(&rows);
     println!("\n{}", table(&rows).plain());
     Ok(rows)
+}
+
+/// Fails if the options choose no load of `bench models`.
+pub fn refuse_nothing(options: &Bench) -> Outcome<()> {
+    if options.name != Measurement::Models || options.icount || !points(options).is_empty() {
+        return Ok(());
+    }
+    let papers = OF_THE_PAPERS.map(|(matrix, _)| matrix.to_string()).join(", ");
+    Err(Failure::new("these options together choose no load").advise(format!(
+        "the papers' client (--loop pause) has only matrices of {papers} rows, with --quick and \
+         --papers-machine of {}; and --papers-machine has only that client",
+        OF_THE_PAPERS[0].0
+    )))
 }
 
 fn models(options: &Bench) -> Vec<Model> {
@@ -235,8 +245,6 @@ fn table(rows: &[matrix::Row]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
     use crate::cli::{Cli, Command};
 
@@ -249,12 +257,16 @@ mod tests {
         assert_eq!(turns(Vec::new(), 2), []);
     }
 
+    fn options(words: &str) -> Bench {
+        let words = ["cops", "bench", "models"].into_iter().chain(words.split_whitespace());
+        let cli = Cli::parse_words(words).expect("is a command");
+        let Command::Bench(options) = cli.command else { panic!("not bench") };
+        options
+    }
+
     /// Number of points of each kind: open, closed, the papers'.
     fn counts(words: &str) -> [usize; 3] {
-        let words = ["cops", "bench", "models"].into_iter().chain(words.split_whitespace());
-        let cli = Cli::try_parse_from(words).expect("is a command");
-        let Command::Bench(options) = cli.command else { panic!("not bench") };
-        let points = points(&options);
+        let points = points(&options(words));
         let count = |is_it: fn(Pace) -> bool| points.iter().filter(move |point| is_it(point.pace));
         [
             count(|pace| matches!(pace, Pace::Open { .. })).count(),
@@ -268,6 +280,22 @@ mod tests {
         assert_eq!(counts(""), [55, 20, 38]);
         assert_eq!(counts("--quick"), [2, 1, 2]);
         assert_eq!(counts("--papers-machine"), [0, 0, 8]);
+    }
+
+    #[test]
+    fn options_that_leave_no_load_are_refused() {
+        let is_refused = |words: &str| refuse_nothing(&options(words)).is_err();
+        for words in [
+            "--loop pause --matrix 16",
+            "--papers-machine --loop open",
+            "--papers-machine --matrix 1",
+        ] {
+            assert!(is_refused(words), "{words}");
+        }
+        for words in ["", "--loop pause --matrix 20,16", "--icount --matrix 16", "--papers-machine"]
+        {
+            assert!(!is_refused(words), "{words}");
+        }
     }
 
     #[test]

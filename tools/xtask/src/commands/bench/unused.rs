@@ -20,10 +20,16 @@ pub fn refuse(options: &Bench) -> Outcome<()> {
 /// An option that was given and has no effect.
 fn first_unused(options: &Bench) -> Option<&'static str> {
     use Measurement::{
-        Closed, Costs, Executor, Hostile, IdleMemory, Models, Overload, Peers, Pipe, Portions,
-        Priority, Ring, Scale, Switch, Wakeups,
+        Closed, Costs, Executor, Hostile, IdleMemory, Memory, Models, Overload, Peers, Pipe,
+        Portions, Priority, Ring, Scale, Switch, Wakeups,
     };
     let name = options.name;
+    let is_given = |option: &str| options.given.contains(&option);
+    // The paper's machine, one hart that counts instructions, or a machine for each row.
+    let has_harts = matches!(name, Costs | Hostile | Pipe | Portions | Ring | Switch | Wakeups)
+        || options.papers_machine.is_some();
+    // The same, and as much memory as the papers have.
+    let has_memory = matches!(name, Memory | Pipe | Ring);
     // How much is counted is fixed, so that the counts of two runs can be compared.
     let is_timed = !options.icount;
     let takes_one_count = matches!(name, Closed | IdleMemory);
@@ -62,20 +68,23 @@ fn first_unused(options: &Bench) -> Option<&'static str> {
         ("--rounds", options.rounds.is_some(), repeats),
         ("--papers-machine", options.papers_machine.is_some(), name == Models),
         ("--scheduler", options.scheduler.is_some(), name != Executor),
+        ("--smp", is_given("smp"), !has_harts && name != Executor),
+        ("--mem", is_given("mem"), !has_memory && name != Executor),
+        ("--idle", is_given("idle"), name != Executor),
     ];
     known.into_iter().find(|(_, is_given, is_used)| *is_given && !is_used).map(|(name, ..)| name)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, Parser};
+    use clap::CommandFactory;
 
     use super::*;
     use crate::cli::{Cli, Command};
     use crate::figures::sources::{Make, SOURCES};
 
     fn unused(words: &[&str]) -> Option<&'static str> {
-        let cli = Cli::try_parse_from([&["cops"], words].concat()).unwrap();
+        let cli = Cli::parse_words([&["cops"], words].concat()).unwrap();
         let Command::Bench(options) = cli.command else { panic!("{words:?} is not bench") };
         first_unused(&options)
     }
@@ -98,6 +107,16 @@ mod tests {
             ("priority --rounds 2", "--rounds"),
             ("peers --papers-machine", "--papers-machine"),
             ("executor --scheduler f", "--scheduler"),
+            // Also if it is what is used where nothing is given.
+            ("ring --smp 4", "--smp"),
+            ("costs --smp 1", "--smp"),
+            ("hostile --smp 2", "--smp"),
+            ("wakeups --smp 1", "--smp"),
+            ("models --papers-machine --smp 2", "--smp"),
+            ("pipe --mem 512M", "--mem"),
+            ("memory --mem 64M", "--mem"),
+            ("executor --mem 1G", "--mem"),
+            ("executor --idle poll", "--idle"),
         ] {
             let words: Vec<_> = ["bench"].into_iter().chain(words.split(' ')).collect();
             assert_eq!(unused(&words), Some(option), "{words:?}");
