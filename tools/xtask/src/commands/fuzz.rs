@@ -199,11 +199,7 @@ pub fn run(workspace: &Workspace, options: &Fuzz) -> Outcome<u8> {
         println!("  {}", said.join(", "));
         rows.push(Value::Object(row));
         if let Some(wrong) = result.wrong {
-            let linux = if options.linux { " --linux" } else { "" };
-            println!(
-                "{wrong}\nrepeat with: ./cops fuzz{linux} --seed {seed} --smp {} --calls {calls}",
-                options.smp
-            );
+            println!("{wrong}\nrepeat with: {}", repeat(&wanted));
             status = 1;
         }
         left -= calls;
@@ -214,6 +210,15 @@ pub fn run(workspace: &Workspace, options: &Fuzz) -> Outcome<u8> {
         record(workspace, &prepared, &machine(options.smp), file, rows)?;
     }
     Ok(status)
+}
+
+/// The command that repeats one boot.
+fn repeat(Campaign { calls, seed, first, harts, linux }: &Campaign) -> String {
+    let linux = if linux.is_some() { " --linux" } else { "" };
+    format!(
+        "./cops fuzz{linux} --seed {seed} --first {first} --smp {harts} --calls {calls} \
+         --calls-per-boot {calls}"
+    )
 }
 
 /// Appends the rows to those in `file`.
@@ -245,6 +250,7 @@ fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Command};
 
     #[test]
     fn long_portions_are_wrong() {
@@ -256,6 +262,20 @@ mod tests {
         assert_eq!(too_long(&line(50_000)), None);
         assert!(too_long(&line(50_001)).is_some_and(|why| why.contains("50001")));
         assert!(too_long("fuzz: nothing wrong\n").is_some());
+    }
+
+    #[test]
+    fn a_boot_can_be_repeated() {
+        let linux = Some(PathBuf::from("folder"));
+        let wanted = Campaign { calls: 5_000_000, seed: 7, first: 30, harts: 2, linux };
+        let command = repeat(&wanted);
+        let cli = Cli::parse_words(command.split(' ')).unwrap();
+        let Command::Fuzz(options) = cli.command else { panic!("{command}") };
+        assert_eq!((options.seed, options.first, options.smp), (7, 30, 2));
+        assert_eq!(
+            (options.calls, options.calls_per_boot, options.linux),
+            (5_000_000, 5_000_000, true)
+        );
     }
 
     #[test]
