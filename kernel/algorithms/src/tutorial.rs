@@ -176,18 +176,27 @@ impl Threads {
         push(&mut self.conditions, Queue::default())
     }
 
-    /// `thread`, which is active, takes an object, or waits for it.
+    /// `thread`, which is active, takes an object if it is free. Returns whether it has it.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`].
+    pub fn take(&mut self, kind: Kind, object: usize, thread: usize) -> Result<bool, Refusal> {
+        self.expect_active(thread)?;
+        let semaphore = self.objects(kind).get_mut(object).ok_or(Refusal::Invalid)?;
+        let is_free = semaphore.count > 0;
+        semaphore.count -= usize::from(is_free);
+        Ok(is_free)
+    }
+
+    /// As [`Self::take`]; if the object is not free, `thread` waits for it.
     ///
     /// # Errors
     /// [`Refusal::Invalid`].
     pub fn down(&mut self, kind: Kind, object: usize, thread: usize) -> Result<Turn, Refusal> {
-        self.expect_active(thread)?;
-        let semaphore = self.objects(kind).get_mut(object).ok_or(Refusal::Invalid)?;
-        if semaphore.count > 0 {
-            semaphore.count -= 1;
+        if self.take(kind, object, thread)? {
             return Ok(Turn::Now);
         }
-        let mut queue = semaphore.queue;
+        let mut queue = self.objects(kind)[object].queue;
         self.append(&mut queue, thread, None);
         self.objects(kind)[object].queue = queue;
         Ok(Turn::Later)

@@ -49,6 +49,18 @@ fn a_mutex_goes_to_the_first_that_waits() {
 }
 
 #[test]
+fn what_is_free_is_taken_at_once() {
+    let mut threads = with_threads(1);
+    let semaphore = threads.create(Kind::Semaphore, 1).unwrap();
+    assert_eq!(threads.take(Kind::Semaphore, semaphore, 0), Ok(true));
+    // What is not free changes nothing: no thread is in the queue.
+    assert_eq!(threads.take(Kind::Semaphore, semaphore, 1), Ok(false));
+    assert_eq!(threads.up(Kind::Semaphore, semaphore), Ok(None));
+    assert_eq!(threads.take(Kind::Semaphore, semaphore, 1), Ok(true));
+    assert_eq!(threads.take(Kind::Semaphore, 1, 1), Err(Refusal::Invalid));
+}
+
+#[test]
 fn a_thread_waits_for_one_thing_only() {
     let mut threads = with_threads(1);
     let semaphore = threads.create(Kind::Semaphore, 0).unwrap();

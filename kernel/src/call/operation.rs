@@ -32,7 +32,7 @@ use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
 use crate::fs::{ConsoleRead, File, Object, ServedTransfer, SharedAsk};
 use crate::mm::PinnedBuffer;
-use crate::process::{Process, ProcessId, children};
+use crate::process::{Process, ProcessId, TurnWait, children};
 use crate::sched::{Timer, Waiter, Waiting};
 
 /// Where `accept` stores the peer's address: the address and the word for its length.
@@ -95,8 +95,8 @@ pub enum Operation {
     Poll(Box<PollCall>),
     /// Wait for entries of an epoll instance.
     Epoll(Box<EpollWait>),
-    /// Wait until this thread of a program of the tutorial gets the object that it waits for.
-    Turn { thread: usize },
+    /// Wait until a thread of a program of the tutorial gets the object that it waits for.
+    Turn(Box<TurnWait>),
     /// Read or write a file of a file system that a process serves.
     Served(Box<ServedTransfer>),
     /// Another operation, on a socket with a timeout.
@@ -135,7 +135,7 @@ impl Operation {
             Operation::Lock(_) => 13,
             Operation::Poll(_) => 10,
             Operation::Epoll(_) => 11,
-            Operation::Turn { .. } => 12,
+            Operation::Turn(_) => 12,
             Operation::FileLock(_) => 14,
             Operation::Limited(limited) => limited.number(),
         }
@@ -243,7 +243,7 @@ impl Operation {
             Operation::Disk(transfer) => transfer.attempt(),
             Operation::Poll(call) => call.attempt(process),
             Operation::Epoll(wait) => wait.attempt(process),
-            Operation::Turn { thread } => process.take_turn(*thread).then_some(Ok(0)),
+            Operation::Turn(wait) => wait.attempt(process),
             Operation::Served(transfer) => transfer.attempt(process.family),
             Operation::Answer(ask) => ask.lock().take_reply().then_some(Ok(0)),
             Operation::Limited(limited) => limited.attempt(process),
@@ -288,9 +288,7 @@ impl Operation {
             Operation::WaitChild(_) | Operation::Lent(_) => process.child_ended.insert(waiter),
             Operation::ReadConsole { read } => read.insert_waiter(process.party(), waiter),
             Operation::Disk(transfer) => transfer.insert_waiter(waiter),
-            Operation::Turn { thread } => {
-                process.wake_for_turn(*thread, waiter.coroutine.raw());
-            }
+            Operation::Turn(wait) => wait.set_wake(waiter.coroutine.raw()),
             Operation::Served(transfer) => transfer.insert_waiter(waiter),
             Operation::Answer(ask) => {
                 ask.lock().insert_waiter(&waiter);
@@ -480,7 +478,7 @@ impl Operation {
             | Operation::Served(_)
             | Operation::Answer(_)
             | Operation::Limited(_)
-            | Operation::Turn { .. } => None,
+            | Operation::Turn(_) => None,
         }
     }
 }

@@ -63,7 +63,7 @@ pub use resumable::Portion;
 pub use signals::Wait;
 pub use status::WaitStatus;
 pub use thread::Thread;
-pub use tutorial::{FIRST_THREAD, ObjectKind, Threads, Turn};
+pub use tutorial::{FIRST_THREAD, ObjectKind, Threads, TurnWait, Wanted};
 pub use undelivered::{Calls, set_calls};
 pub use user_mode::Outcome;
 

@@ -7,8 +7,9 @@ use core::ops::Range;
 
 use cops_abi::errno::CallResult;
 use cops_abi::{Errno, layout};
+pub use cops_algorithms::tutorial::Threads;
 pub use cops_algorithms::tutorial::{FIRST as FIRST_THREAD, Kind as ObjectKind};
-pub use cops_algorithms::tutorial::{Refusal, Threads, Turn};
+use cops_algorithms::tutorial::{Refusal, Turn};
 use cops_fallible::try_box;
 
 use super::signals::CpuSignals;
@@ -30,6 +31,81 @@ const RECORD_BYTES: u64 = 64;
 pub struct Tutorial {
     threads: Threads,
     charge: Charge,
+}
+
+/// What a thread waits for.
+#[derive(Clone, Copy)]
+pub enum Wanted {
+    /// An object.
+    Object(ObjectKind, usize),
+    /// The signal of a condition variable, and then this mutex, which it releases.
+    Signal { condition: usize, mutex: usize },
+}
+
+/// A wait of a thread for its turn.
+///
+/// The thread gets into the queue of the object when its call is in flight: one that fails has
+/// changed nothing.
+pub struct TurnWait {
+    thread: usize,
+    /// Until the thread is in the queue.
+    wanted: Option<Wanted>,
+    /// What is to be woken, as soon as the call is in flight.
+    coroutine: Option<u64>,
+}
+
+impl TurnWait {
+    /// A wait of `thread`, which has not begun.
+    pub fn new(thread: usize, wanted: Wanted) -> Self {
+        Self { thread, wanted: Some(wanted), coroutine: None }
+    }
+
+    /// The call is in flight: `coroutine` is woken when the thread gets what it waits for.
+    pub fn set_wake(&mut self, coroutine: u64) {
+        self.coroutine = Some(coroutine);
+    }
+
+    /// The result, if the thread has got its turn.
+    pub fn attempt(&mut self, process: &Process) -> Option<CallResult> {
+        let (mut has_turn, mut woken) = (false, None);
+        let result = process.change_records(0, |threads| {
+            self.advance(threads, &mut has_turn, &mut woken).map_err(errno)?;
+            Ok(0)
+        });
+        // Without the lock.
+        if let Some(coroutine) = woken {
+            wake_by_number(coroutine);
+        }
+        (has_turn || result.is_err()).then_some(result)
+    }
+
+    fn advance(
+        &mut self,
+        threads: &mut Threads,
+        has_turn: &mut bool,
+        woken: &mut Option<u64>,
+    ) -> Result<(), Refusal> {
+        let thread = self.thread;
+        if let Some(coroutine) = self.coroutine {
+            threads.set_wake(thread, coroutine);
+        }
+        match (self.wanted, self.coroutine) {
+            (Some(Wanted::Object(kind, object)), None) => {
+                *has_turn = threads.take(kind, object, thread)?;
+            }
+            (Some(Wanted::Signal { .. }), None) => {}
+            (Some(Wanted::Object(kind, object)), Some(_)) => {
+                *has_turn = threads.down(kind, object, thread)? == Turn::Now;
+                self.wanted = None;
+            }
+            (Some(Wanted::Signal { condition, mutex }), Some(_)) => {
+                *woken = threads.wait_for_condition(condition, mutex, thread)?;
+                self.wanted = None;
+            }
+            (None, _) => *has_turn = threads.take_turn(thread),
+        }
+        Ok(())
+    }
 }
 
 /// Where the stack of thread `number`, which is not the first one, is.
@@ -105,35 +181,6 @@ impl Process {
             wake_by_number(coroutine);
         }
         result
-    }
-
-    /// Calls `take`, by which the calling thread takes something. Returns whether it has it.
-    ///
-    /// # Errors
-    /// `EINVAL`, `ENOMEM`.
-    pub fn take_object(
-        &self,
-        take: impl FnOnce(&mut Threads) -> Result<Turn, Refusal>,
-    ) -> Result<Turn, Errno> {
-        let mut turn = Turn::Now;
-        self.change_records(0, |threads| {
-            turn = take(threads).map_err(errno)?;
-            Ok(0)
-        })?;
-        Ok(turn)
-    }
-
-    /// Whether thread `number` has got what it waits for; see [`Threads::take_turn`].
-    pub fn take_turn(&self, number: usize) -> bool {
-        let mut tutorial = self.personality.tutorial.lock();
-        tutorial.as_mut().is_some_and(|tutorial| tutorial.threads.take_turn(number))
-    }
-
-    /// Wakes this coroutine when thread `number` gets what it waits for.
-    pub fn wake_for_turn(&self, number: usize, coroutine: u64) {
-        if let Some(tutorial) = &mut *self.personality.tutorial.lock() {
-            tutorial.threads.set_wake(number, coroutine);
-        }
     }
 
     /// Starts a thread that begins at `entry` with this argument. The result is its number.

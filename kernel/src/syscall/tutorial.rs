@@ -25,7 +25,7 @@ use crate::net::{Datagrams, Socket};
 use crate::process::children::{self, Happened, Learned};
 use crate::process::spawn::Request;
 use crate::process::{
-    FIRST_THREAD, ObjectKind, Outcome, Process, Threads, Turn, VirtualCpu, WaitStatus,
+    FIRST_THREAD, ObjectKind, Outcome, Process, Threads, TurnWait, VirtualCpu, WaitStatus, Wanted,
 };
 use crate::sched::timer;
 
@@ -64,6 +64,7 @@ fn dispatch(
     let process = &cpu.process;
     let args = Arguments::new(process, frame);
     let thread = cpu.tutorial_number();
+    let object = |kind| Wanted::Object(kind, args.number(0));
     Ok(match frame.number {
         number::DUP => descriptor::duplicate(process, args.file(0)?).into(),
         number::CLOSE => file::close(process, args.descriptor(0)).into(),
@@ -109,14 +110,14 @@ fn dispatch(
         number::MUTEX_CREATE => {
             process.create_object(|all| all.create(ObjectKind::Mutex, 1)).into()
         }
-        number::MUTEX_LOCK => down(cpu, frame, ObjectKind::Mutex)?,
+        number::MUTEX_LOCK => wait_for_turn(cpu, frame, object(ObjectKind::Mutex))?,
         number::MUTEX_UNLOCK => up(process, ObjectKind::Mutex, args.number(0)).into(),
         number::SEMAPHORE_CREATE => {
             let count = args.number(0);
             process.create_object(|all| all.create(ObjectKind::Semaphore, count)).into()
         }
         number::SEMAPHORE_UP => up(process, ObjectKind::Semaphore, args.number(0)).into(),
-        number::SEMAPHORE_DOWN => down(cpu, frame, ObjectKind::Semaphore)?,
+        number::SEMAPHORE_DOWN => wait_for_turn(cpu, frame, object(ObjectKind::Semaphore))?,
         number::CONDVAR_CREATE => process.create_object(Threads::create_condition).into(),
         number::CONDVAR_SIGNAL => {
             let condition = args.number(0);
@@ -124,20 +125,24 @@ fn dispatch(
         }
         number::CONDVAR_WAIT => {
             let (condition, mutex) = (args.number(0), args.number(1));
-            process.hand_over(|all| all.wait_for_condition(condition, mutex, thread))?;
-            submit(cpu, frame, Operation::Turn { thread })
+            wait_for_turn(cpu, frame, Wanted::Signal { condition, mutex })?
         }
         _ => return Err(Errno::ENOSYS),
     })
 }
 
-/// `semaphore_down` and `mutex_lock`.
-fn down(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, kind: ObjectKind) -> Result<Reply, Errno> {
-    let (thread, object) = (cpu.tutorial_number(), frame.arguments[0]);
-    Ok(match cpu.process.take_object(|all| all.down(kind, object, thread))? {
-        Turn::Now => Reply::Done(Ok(0)),
-        Turn::Later => submit(cpu, frame, Operation::Turn { thread }),
-    })
+/// `semaphore_down`, `mutex_lock` and `condvar_wait`. Most calls of the first two do not wait, and
+/// need no memory.
+fn wait_for_turn(
+    cpu: &Arc<VirtualCpu>,
+    frame: &SyscallFrame,
+    wanted: Wanted,
+) -> Result<Reply, Errno> {
+    let mut wait = TurnWait::new(cpu.tutorial_number(), wanted);
+    if let Some(result) = wait.attempt(&cpu.process) {
+        return Ok(result.into());
+    }
+    Ok(submit(cpu, frame, Operation::Turn(try_box(wait)?)))
 }
 
 /// `semaphore_up` and `mutex_unlock`.
