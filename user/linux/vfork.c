@@ -195,6 +195,57 @@ static void copy_of_a_borrower(void) {
     CHECK(page[0] != 99);
 }
 
+/* A call that fails for want of memory, at whatever step, has started nothing: its child would run
+   on the stack that it returns to. */
+static int counts_itself(void *count) {
+    __atomic_fetch_add((int *)count, 1, __ATOMIC_SEQ_CST);
+    _exit(0);
+}
+
+static void at_the_quota(void) {
+    enum { LOCKS = 4000 };
+    if (!is_cops())
+        return;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        int *started = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        CHECK(started != MAP_FAILED && *started == 0);
+        int file = open("/tmp/vfork", O_RDWR | O_CREAT, 0600);
+        struct flock lock = {.l_type = F_WRLCK, .l_len = 1};
+        /* Small pieces of memory: a lock, with a gap behind it. */
+        for (; lock.l_start < 2 * LOCKS; lock.l_start += 2)
+            CHECK(fcntl(file, F_SETLK, &lock) == 0);
+        for (size_t bytes = (size_t)1 << 30; bytes >= PAGE; bytes /= 2)
+            while (mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                   != MAP_FAILED)
+                ;
+        for (; fcntl(file, F_SETLK, &lock) == 0; lock.l_start += 2)
+            ;
+        /* Not one call of this process has waited yet, so the first one that does is charged. */
+        int refused = 0;
+        lock.l_type = F_UNLCK;
+        while (lock.l_start >= 2 && (child = borrow(counts_itself, started)) < 0) {
+            CHECK(errno == ENOMEM || errno == EAGAIN);
+            refused++;
+            lock.l_start -= 2;
+            CHECK(fcntl(file, F_SETLK, &lock) == 0);
+        }
+        CHECK(child > 0 && refused > 0);
+        struct timespec begin, now;
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        do
+            clock_gettime(CLOCK_MONOTONIC, &now);
+        while (now.tv_sec - begin.tv_sec < 1);
+        CHECK(*started == 1);
+        ended_with(child, 0);
+        FAILS(waitpid(-1, NULL, 0), ECHILD);
+        _exit(0);
+    }
+    ended_with(child, 0);
+    CHECK(unlink("/tmp/vfork") == 0);
+}
+
 int main(int count, char **arguments) {
     self = arguments[0];
     if (count > 1 && strcmp(arguments[1], "end") == 0) {
@@ -211,6 +262,7 @@ int main(int count, char **arguments) {
     signals();
     killed_parent();
     copy_of_a_borrower();
+    at_the_quota();
     printf("children are in order\n");
     return 0;
 }

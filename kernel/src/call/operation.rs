@@ -32,7 +32,7 @@ use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
 use crate::fs::{ConsoleRead, File, Object, ServedTransfer, SharedAsk};
 use crate::mm::PinnedBuffer;
-use crate::process::{Process, ProcessId, TurnWait, children};
+use crate::process::{Lending, Process, TurnWait};
 use crate::sched::{Timer, Waiter, Waiting};
 
 /// Where `accept` stores the peer's address: the address and the word for its length.
@@ -103,8 +103,8 @@ pub enum Operation {
     Limited(Box<Limited>),
     /// Wait until the request that is prepared is answered, for a call in portions.
     Answer(SharedAsk),
-    /// Wait until this child no longer uses pages of the process.
-    Lent(ProcessId),
+    /// Start a child, and wait until it no longer uses pages of the process.
+    Lent(Lending),
 }
 
 const _: () = assert!(size_of::<Operation>() <= 48);
@@ -236,10 +236,7 @@ impl Operation {
             Operation::Lock(wait) => wait.attempt(process),
             Operation::FileLock(call) => call.attempt(process),
             Operation::WaitChild(wait) => wait.attempt(process),
-            Operation::Lent(child) => {
-                let borrows = children::find(*child).is_some_and(|child| child.borrows_memory());
-                (!borrows).then_some(Ok(*child as usize))
-            }
+            Operation::Lent(lending) => lending.attempt(process),
             Operation::Disk(transfer) => transfer.attempt(),
             Operation::Poll(call) => call.attempt(process),
             Operation::Epoll(wait) => wait.attempt(process),
@@ -285,7 +282,11 @@ impl Operation {
                 cops_executor::wake_up(waiter.coroutine);
                 return Ok(false);
             }
-            Operation::WaitChild(_) | Operation::Lent(_) => process.child_ended.insert(waiter),
+            Operation::WaitChild(_) => process.child_ended.insert(waiter),
+            Operation::Lent(lending) => {
+                process.child_ended.insert(waiter);
+                lending.begin_waiting();
+            }
             Operation::ReadConsole { read } => read.insert_waiter(process.party(), waiter),
             Operation::Disk(transfer) => transfer.insert_waiter(waiter),
             Operation::Turn(wait) => wait.set_wake(waiter.coroutine.raw()),

@@ -14,7 +14,7 @@ use cops_abi::{Errno, layout};
 use super::copying::OthersHeld;
 use super::number::{Number, Unstarted};
 use super::signals::CpuSignals;
-use super::{Parts, PersonalityKind, Process, Thread, VirtualCpu, reaper};
+use super::{Parts, PersonalityKind, Process, ProcessId, Thread, VirtualCpu, children, reaper};
 use crate::arch::UserContext;
 use crate::mm::{self, Copying, UserRange};
 
@@ -60,6 +60,14 @@ enum Stage {
     Created(Unstarted),
 }
 
+/// What a portion has come to.
+pub enum Forked {
+    /// The child with this number runs.
+    Started(ProcessId),
+    /// The child is complete, and is to borrow the memory.
+    Ready(ProcessId),
+}
+
 impl Forking {
     /// A copy that begins with the registers in `context` and these signals, gets its number at
     /// `child_number`, and clears the word at `clear_at_end` when its first thread ends. `caller`
@@ -102,9 +110,8 @@ impl Forking {
         }
     }
 
-    /// Executes a portion on behalf of `cpu`. `None` if there is more to do; the result is the
-    /// number of the child.
-    pub fn resume(&mut self, cpu: &VirtualCpu) -> Option<CallResult> {
+    /// Executes a portion on behalf of `cpu`. `None` if there is more to do.
+    pub(super) fn resume(&mut self, cpu: &VirtualCpu) -> Option<Result<Forked, Errno>> {
         let parent = &cpu.process;
         let step = self.step(cpu);
         if step.is_err() {
@@ -115,7 +122,7 @@ impl Forking {
         step.transpose()
     }
 
-    fn step(&mut self, cpu: &VirtualCpu) -> Result<Option<usize>, Errno> {
+    fn step(&mut self, cpu: &VirtualCpu) -> Result<Option<Forked>, Errno> {
         let parent = &cpu.process;
         self.stage = match core::mem::take(&mut self.stage) {
             Stage::Nothing => Stage::Numbered(Number::reserve(Some(parent))?),
@@ -169,12 +176,19 @@ impl Forking {
                     }
                 }
             }
-            Stage::Created(unstarted) => return self.start(unstarted, parent).map(Some),
+            Stage::Created(unstarted) => {
+                if self.copying == Copying::Copy {
+                    return self.start(unstarted, parent).map(Forked::Started).map(Some);
+                }
+                let child = unstarted.number.id;
+                self.stage = Stage::Created(unstarted);
+                return Ok(Some(Forked::Ready(child)));
+            }
         };
         Ok(None)
     }
 
-    fn start(&self, unstarted: Unstarted, parent: &Process) -> Result<usize, Errno> {
+    fn start(&self, unstarted: Unstarted, parent: &Process) -> Result<ProcessId, Errno> {
         copy_records(parent, &unstarted.process);
         if let Some(place) = self.child_number {
             // As on Linux, an address that the child cannot write to is the child's affair.
@@ -186,7 +200,51 @@ impl Forking {
             thread.clear_at_end.store(self.clear_at_end, Relaxed);
             child.add_first_cpu(self.context.clone(), thread, self.signals.copy())
         })?;
-        Ok(child.id as usize)
+        Ok(child.id)
+    }
+}
+
+/// A call that starts a child that borrows the memory, and waits until it no longer uses it.
+///
+/// The child runs on the stack of its caller. So it is started when the call that waits for it is
+/// in flight: a call that fails has started nothing.
+pub struct Lending {
+    child: ProcessId,
+    /// Until it is started.
+    forking: Option<Box<Forking>>,
+    /// Whether the caller certainly waits.
+    is_in_flight: bool,
+}
+
+impl Lending {
+    /// For this `child`, which `forking` has completed ([`Forked::Ready`]).
+    pub fn new(child: ProcessId, forking: Box<Forking>) -> Self {
+        Self { child, forking: Some(forking), is_in_flight: false }
+    }
+
+    /// The call is in flight.
+    pub fn begin_waiting(&mut self) {
+        self.is_in_flight = true;
+    }
+
+    /// Starts the child, unless that has been done or is too early. The result is its number, when
+    /// it no longer uses the memory.
+    pub fn attempt(&mut self, parent: &Process) -> Option<CallResult> {
+        if !self.is_in_flight {
+            return None;
+        }
+        if let Some(mut forking) = self.forking.take() {
+            let Stage::Created(unstarted) = core::mem::take(&mut forking.stage) else {
+                return Some(Err(Errno::EINVAL));
+            };
+            if let Err(error) = forking.start(unstarted, parent) {
+                // Another virtual CPU of the parent may already be waiting for the child.
+                parent.child_ended.wake_all();
+                return Some(Err(error));
+            }
+        }
+        let borrows = children::find(self.child).is_some_and(|child| child.borrows_memory());
+        (!borrows).then_some(Ok(self.child as usize))
     }
 }
 

@@ -46,7 +46,7 @@ pub use crate::sched::{FIRST_PROCESS, ProcessId};
 pub use blocked::{Blocked, BlockedCall};
 pub use cpu::{CpuState, RUN_QUEUE, VirtualCpu};
 pub use exec::{Begun, Executing};
-pub use fork::Forking;
+pub use fork::{Forking, Lending};
 use futex::Futexes;
 pub use futex::{
     Place as FutexPlace, Releasing, Sleeper, Sweeping, check_address as check_futex_address,

@@ -18,10 +18,11 @@ use cops_abi::errno::CallResult;
 use cops_abi::syscall::signal;
 use cops_abi::{Errno, Priority};
 
+use super::fork::Forked;
 use super::spawn::Spawning;
 use super::{
-    Begun, Executing, Forking, Process, ProcessId, Releasing, Signalling, Sweeping, VirtualCpu,
-    children, groups,
+    Begun, Executing, Forking, Lending, Process, ProcessId, Releasing, Signalling, Sweeping,
+    VirtualCpu, children, groups,
 };
 use crate::arch::{SyscallFrame, UserContext};
 use crate::fs::SharedAsk;
@@ -156,6 +157,31 @@ pub fn execute(
     advance_call(cpu, frame, begin, resume, is_over)?
 }
 
+/// Like [`resume`], for [`Resumable::Fork`]. The result is the number of the child and, if it is to
+/// borrow the memory, what starts it. `Ok(None)` if there is more to do.
+///
+/// # Errors
+/// Those of `begin` and of [`Forking::resume`].
+pub fn fork(
+    cpu: &VirtualCpu,
+    frame: &SyscallFrame,
+    begin: impl FnOnce(&Arc<Process>) -> Result<Box<Forking>, Errno>,
+) -> Result<Option<(ProcessId, Option<Lending>)>, Errno> {
+    let begin = |process: &_| begin(process).map(Resumable::Fork);
+    let resume = |call: &mut Resumable| {
+        let Resumable::Fork(forking) = call else { return Some(Err(Errno::EINVAL)) };
+        Some(forking.resume(cpu)?.map(|forked| match forked {
+            Forked::Started(child) => (child, None),
+            Forked::Ready(child) => {
+                let whole = core::mem::replace(call, Resumable::Release(None));
+                let Resumable::Fork(forking) = whole else { return (child, None) };
+                (child, Some(Lending::new(child, forking)))
+            }
+        }))
+    };
+    advance_call(cpu, frame, begin, resume, Option::is_some)?.transpose()
+}
+
 fn is_over<T>(result: &Result<Portion<T>, Errno>) -> bool {
     !matches!(result, Ok(Portion::More | Portion::Waits))
 }
@@ -249,9 +275,10 @@ impl Resumable {
                 let left = process.space.protect_some(rest, *rights);
                 advance(rest, left)
             }
-            Resumable::Fork(forking) => forking.resume(cpu),
-            // They have other results, which `spawn` and `execute` take.
-            Resumable::Spawn(_) | Resumable::Exec(_) => Some(Err(Errno::EINVAL)),
+            // They have other results, which `fork`, `spawn` and `execute` take.
+            Resumable::Fork(_) | Resumable::Spawn(_) | Resumable::Exec(_) => {
+                Some(Err(Errno::EINVAL))
+            }
             Resumable::Lower { raised, family, priority, next } => {
                 if let Some((id, from)) = raised {
                     let left = children::find(*id).and_then(|process| process.raise_some(*from));

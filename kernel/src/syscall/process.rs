@@ -155,7 +155,7 @@ pub fn fork(
     }
     let caller = context.stack_pointer();
     resumable::forget_fork_of_other(cpu, caller);
-    let child = resumable::resume(cpu, frame, |_| {
+    let forked = resumable::fork(cpu, frame, |_| {
         context.save_floating_point();
         let copy =
             context.copy(frame.coroutine != 0, request.stack_pointer, request.thread_pointer);
@@ -165,20 +165,20 @@ pub fn fork(
         }
         let clear_at_end = request.clear_at_end;
         let forking = Forking::new(caller, copy, signals, number, clear_at_end, copying)?;
-        Ok(Resumable::Fork(try_box(forking)?))
+        Ok(try_box(forking)?)
     });
-    let child = child.transpose()?;
-    if let (Some(child), Some(place)) = (child, request.parent_number) {
+    let Some((child, lending)) = forked? else { return Ok(Reply::Again) };
+    if let Some(place) = request.parent_number {
         // As on Linux, a bad address does not undo the start.
-        let _ = cpu.process.space.copy_out(place, &(child as u32).to_le_bytes());
+        let _ = cpu.process.space.copy_out(place, &child.to_le_bytes());
     }
-    Ok(match child {
-        None => Reply::Again,
-        Some(child) if copying == Copying::Lend => {
-            super::submit(cpu, frame, Operation::Lent(child as ProcessId))
-        }
-        Some(child) => Reply::Done(Ok(child)),
-    })
+    let Some(lending) = lending else { return Ok(Reply::Done(Ok(child as usize))) };
+    let reply = super::submit(cpu, frame, Operation::Lent(lending));
+    if let Reply::Done(Err(_)) = reply {
+        // Another virtual CPU may already be waiting for the child, which is not started.
+        cpu.process.child_ended.wake_all();
+    }
+    Ok(reply)
 }
 
 /// `execve(path, argv, envp)`.
