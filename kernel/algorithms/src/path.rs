@@ -49,6 +49,12 @@ impl Walk {
         self.path.first() == Some(&b'/')
     }
 
+    /// Number of bytes of the path, with the targets of symbolic links in their places.
+    #[must_use]
+    pub fn byte_count(&self) -> usize {
+        self.path.len()
+    }
+
     /// The next component, and where it ends.
     fn component(&self) -> (Component<'_>, usize) {
         let rest = self.path.get(self.at..).unwrap_or_default();

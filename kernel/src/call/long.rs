@@ -19,6 +19,7 @@ use super::{CellIndex, Operation, Pieces, Transfer};
 use crate::drivers::console;
 use crate::fs::{File, Object, ServedTransfer};
 use crate::mm::layout::PAGE_BYTES;
+use crate::mm::quota::Kept;
 use crate::mm::{self, Access, AddressSpace, PinnedBuffer};
 use crate::process::Process;
 use crate::sched::{Waiter, Waiting};
@@ -60,6 +61,9 @@ struct Part {
     behind: Pieces,
     /// The cell of the call, once it waits for an event of this part.
     registered: Option<CellIndex>,
+    /// Number of bytes of a copy that it writes.
+    copied: usize,
+    kept: Kept,
 }
 
 /// Length of a part.
@@ -199,7 +203,7 @@ impl LongRequest {
         }
         let file = self.file.clone();
         let operation = Operation::transfer_of_buffers(file, buffers, offset, self.direction)?;
-        Ok(Some(Part { operation, bytes, behind, registered: None }))
+        Ok(Some(Part::new(operation, bytes, behind)))
     }
 
     /// A part of one buffer.
@@ -209,9 +213,19 @@ impl LongRequest {
         offset: Option<u64>,
         behind: Pieces,
     ) -> Result<Part, Errno> {
-        let bytes = buffer.len();
+        let (bytes, copied) = (buffer.len(), buffer.copied_bytes());
         let operation = Operation::transfer(self.file.clone(), buffer, offset, self.direction)?;
-        Ok(Part { operation, bytes, behind, registered: None })
+        // The other operations charge what they keep themselves.
+        let is_charged_here = matches!(operation, Operation::Write { .. } | Operation::Disk(_));
+        let copied = if is_charged_here { copied } else { 0 };
+        Ok(Part { copied, ..Part::new(operation, bytes, behind) })
+    }
+}
+
+impl Part {
+    fn new(operation: Operation, bytes: usize, behind: Pieces) -> Self {
+        let (registered, copied, kept) = (None, 0, Kept::default());
+        Self { operation, bytes, behind, registered, copied, kept }
     }
 }
 
@@ -334,6 +348,7 @@ impl LongTransfer {
             return Ok(false);
         }
         let Some(part) = &mut self.part else { return Ok(true) };
+        part.kept.at_least(process.family, part.copied)?;
         part.registered = Some(CellIndex::of_call(waiter.number));
         part.operation.insert_waiter(process, waiter)
     }
@@ -414,6 +429,7 @@ impl Operation {
             let transfer = ServedTransfer::new(file, buffers, offset, direction)?;
             return Ok(Operation::Served(try_box(transfer)?));
         }
-        Ok(Operation::Transfer(try_box(Transfer { file, buffers, offset, direction })?))
+        let transfer = Transfer::new(file, buffers, offset, direction);
+        Ok(Operation::Transfer(try_box(transfer)?))
     }
 }

@@ -251,7 +251,7 @@ impl Operation {
     /// attempt now, because the event may have happened before.
     ///
     /// # Errors
-    /// [`OutOfMemory`], only the first time.
+    /// [`OutOfMemory`], the first time, or if the operation keeps more than before.
     pub fn insert_waiter(
         &mut self,
         process: &Arc<Process>,
@@ -268,6 +268,11 @@ impl Operation {
                         process.clone(),
                     )?);
                 }
+            }
+            Operation::Transfer(transfer) => {
+                transfer.begin_waiting(process.family)?;
+                let (file, waiting) = transfer.file();
+                return Ok(file.insert_waiter(waiting, waiter));
             }
             Operation::Futex(wait) => return wait.insert_waiter(process, waiter),
             Operation::Lock(wait) => return wait.insert_waiter(process, waiter),
@@ -290,11 +295,15 @@ impl Operation {
             Operation::ReadConsole { read } => read.insert_waiter(process.party(), waiter),
             Operation::Disk(transfer) => transfer.insert_waiter(waiter),
             Operation::Turn(wait) => wait.set_wake(waiter.coroutine.raw()),
-            Operation::Served(transfer) => transfer.insert_waiter(waiter),
+            Operation::Served(transfer) => {
+                transfer.begin_waiting(process.family)?;
+                transfer.insert_waiter(waiter);
+            }
             Operation::Answer(ask) => {
                 ask.lock().insert_waiter(&waiter);
             }
             Operation::Path(call) => {
+                call.begin_waiting(process.family)?;
                 if !call.insert_waiter(waiter) {
                     // Only a portion is over: the coroutine is polled again.
                     cops_executor::wake_up(waiter.coroutine);

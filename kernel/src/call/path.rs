@@ -25,11 +25,12 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::file::{mode, open};
 use cops_algorithms::path::Walk;
-use cops_fallible::{List, Text};
+use cops_fallible::{List, OutOfMemory, Text};
 
 use super::map::{MapCall, SyncMemory};
 use crate::fs::{self, Ask, Change, File, New, NodeRef, Terms};
 use crate::mm::PinnedBuffer;
+use crate::mm::quota::{Family, Kept};
 use crate::process::Process;
 use crate::sched::Waiter;
 
@@ -115,6 +116,7 @@ pub struct PathCall {
     then: Then,
     /// Its requests to processes that serve file systems.
     ask: Ask,
+    kept: Kept,
 }
 
 /// What a step has found.
@@ -128,12 +130,23 @@ enum Step {
 impl PathCall {
     /// A call for what `walk` names from directory `at` on.
     pub fn new(at: NodeRef, walk: Walk, follows: bool, then: Then) -> Self {
-        Self { at, walk: Some(walk), follows, then, ask: Ask::default() }
+        let (ask, kept) = (Ask::default(), Kept::default());
+        Self { at, walk: Some(walk), follows, then, ask, kept }
     }
 
     /// A call for a node itself.
     pub fn of_node(node: NodeRef, then: Then) -> Self {
-        Self { at: node, walk: None, follows: false, then, ask: Ask::default() }
+        let (ask, kept) = (Ask::default(), Kept::default());
+        Self { at: node, walk: None, follows: false, then, ask, kept }
+    }
+
+    /// It has to wait: charges what it keeps, of which a link in the path may make more.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn begin_waiting(&mut self, family: Family) -> Result<(), OutOfMemory> {
+        let path = self.walk.as_ref().map_or(0, Walk::byte_count);
+        self.kept.at_least(family, size_of::<Self>() + path + self.then.byte_count())
     }
 
     /// Sends the request for which the last attempt has to wait. Returns false if only a portion
@@ -290,6 +303,20 @@ impl Then {
             | Then::Rename { .. } => true,
             Then::Link { to } => to.first.is_some(),
             _ => false,
+        }
+    }
+
+    /// Number of bytes of texts that it keeps.
+    fn byte_count(&self) -> usize {
+        match self {
+            Then::MakeLink { target } => target.len(),
+            Then::Rename { to, .. } | Then::Link { to } => {
+                to.walk.byte_count() + to.first.as_ref().map_or(0, |(_, name)| name.len())
+            }
+            Then::Where { names, .. } => {
+                names.iter().map(|name| size_of::<Text>() + name.len()).sum()
+            }
+            _ => 0,
         }
     }
 

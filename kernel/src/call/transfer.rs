@@ -8,25 +8,47 @@
 use alloc::sync::Arc;
 
 use cops_abi::errno::CallResult;
-use cops_fallible::List;
+use cops_fallible::{List, OutOfMemory};
 
 use crate::fs::File;
 use crate::mm::PinnedBuffer;
+use crate::mm::quota::{Family, Kept};
 use crate::sched::Waiting;
 
 /// A read or a write.
 pub struct Transfer {
     /// The open file.
-    pub file: Arc<File>,
+    file: Arc<File>,
     /// The buffers, in order.
-    pub buffers: List<PinnedBuffer>,
+    buffers: List<PinnedBuffer>,
     /// Where in the file; `None`: at its position, which moves.
-    pub offset: Option<u64>,
+    offset: Option<u64>,
     /// Whether it reads or writes.
-    pub direction: Waiting,
+    direction: Waiting,
+    kept: Kept,
 }
 
 impl Transfer {
+    /// Reads into `buffers`, or writes them, at `offset` or at the position of the file.
+    pub fn new(
+        file: Arc<File>,
+        buffers: List<PinnedBuffer>,
+        offset: Option<u64>,
+        direction: Waiting,
+    ) -> Self {
+        Self { file, buffers, offset, direction, kept: Kept::default() }
+    }
+
+    /// It has to wait: charges what it keeps.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn begin_waiting(&mut self, family: Family) -> Result<(), OutOfMemory> {
+        let copied: usize = self.buffers.iter().map(PinnedBuffer::copied_bytes).sum();
+        let list = self.buffers.len() * size_of::<PinnedBuffer>();
+        self.kept.at_least(family, size_of::<Self>() + list + copied)
+    }
+
     /// The number of the operation for measurements.
     pub fn number(&self) -> u32 {
         if self.direction == Waiting::ToRead { 1 } else { 2 }

@@ -21,6 +21,8 @@ pub struct PinnedBuffer {
     frames: [Option<Frame>; Self::MAX_FRAMES],
     /// Where the buffer begins in the first frame.
     offset: u16,
+    /// Whether the frames are the kernel's own.
+    is_copy: bool,
     length: u32,
 }
 
@@ -41,6 +43,7 @@ impl PinnedBuffer {
         let mut buffer = Self {
             frames: [const { None }; Self::MAX_FRAMES],
             offset: offset as u16,
+            is_copy: false,
             length: range.len() as u32,
         };
         if offset + range.len() <= FRAME_BYTES && !range.is_empty() {
@@ -79,7 +82,12 @@ impl PinnedBuffer {
         for place in frames.iter_mut().take(length.div_ceil(FRAME_BYTES)) {
             *place = Some(Frame::allocate_zeroed()?);
         }
-        Ok(Self { frames, offset: 0, length: length as u32 })
+        Ok(Self { frames, offset: 0, is_copy: true, length: length as u32 })
+    }
+
+    /// Number of bytes of the kernel's memory that it takes.
+    pub fn copied_bytes(&self) -> usize {
+        if self.is_copy { self.len().next_multiple_of(FRAME_BYTES) } else { 0 }
     }
 
     /// Copies `length` bytes of `from`, from `start` on, into this buffer at `offset`.
@@ -124,7 +132,7 @@ impl PinnedBuffer {
             count += 1;
         }
         assert!(length <= count * FRAME_BYTES, "{length} bytes in {count} frames");
-        Self { frames: places, offset: 0, length: length as u32 }
+        Self { frames: places, offset: 0, is_copy: false, length: length as u32 }
     }
 
     /// The frame that has exactly the page of bytes at `offset`, if there is one.

@@ -9,6 +9,7 @@
 
 use cops_abi::Errno;
 use cops_algorithms::quota::{Refusal, Tree};
+use cops_fallible::OutOfMemory;
 use cops_lock::Mutex;
 
 pub use cops_algorithms::quota::{Amounts, Family, KINDS, Kind};
@@ -210,6 +211,27 @@ impl Charge {
     /// The family that it is charged to.
     pub fn family(&self) -> Family {
         self.family
+    }
+}
+
+/// The charge for memory that a call keeps while it is in flight, beside [`CALL_BYTES`]. Nothing is
+/// charged for a call that completes at once.
+#[derive(Debug, Default)]
+pub struct Kept(Option<Charge>);
+
+impl Kept {
+    /// Charges at least `bytes` from now on.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn at_least(&mut self, family: Family, bytes: usize) -> Result<(), OutOfMemory> {
+        let charged = self.0.as_ref().map_or(0, |charge| charge.amounts().get(Kind::Memory));
+        let more = (bytes as u64).saturating_sub(charged);
+        if more == 0 {
+            return Ok(());
+        }
+        let charge = self.0.get_or_insert_with(|| Charge::nothing(family));
+        charge.grow(&Amounts::of(Kind::Memory, more)).map_err(|_| OutOfMemory)
     }
 }
 

@@ -10,7 +10,7 @@ use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::file::open;
 use cops_abi::served::DATA_BYTES_MAX;
-use cops_fallible::List;
+use cops_fallible::{List, OutOfMemory};
 use cops_lock::Mutex;
 use spin::Once;
 
@@ -22,7 +22,7 @@ use crate::fs::file::{File, Object};
 use crate::fs::node::{Node, NodeRef};
 use crate::mm::PinnedBuffer;
 use crate::mm::frames::FRAME_BYTES;
-use crate::mm::quota::Family;
+use crate::mm::quota::{Family, Kept};
 use crate::sched::{WaitQueue, Waiter, Waiting};
 
 /// An open file.
@@ -112,6 +112,9 @@ pub struct ServedTransfer {
     turn: Option<u64>,
     /// Whether it is in the queue for the turn.
     is_queued: bool,
+    /// Number of bytes of copies among the buffers.
+    copied: usize,
+    kept: Kept,
     /// A page that was asked for ahead, which it waits for; and whether it is in that queue.
     page: Option<u64>,
     is_in_queue_for_page: bool,
@@ -140,6 +143,7 @@ impl ServedTransfer {
             return Err(Errno::EISDIR);
         }
         let length = buffers.iter().map(PinnedBuffer::len).sum::<usize>().min(DATA_BYTES_MAX);
+        let copied = buffers.iter().map(PinnedBuffer::copied_bytes).sum();
         let (turn, is_queued, ask) = (None, false, Ask::default());
         let (done, is_request) = (0, file.flags() & open::DATA_DURABLE != 0);
         Ok(Self {
@@ -153,6 +157,8 @@ impl ServedTransfer {
             written: None,
             turn,
             is_queued,
+            copied,
+            kept: Kept::default(),
             page: None,
             is_in_queue_for_page: false,
             ask,
@@ -162,6 +168,14 @@ impl ServedTransfer {
     /// The number of the operation for measurements.
     pub fn number(&self) -> u32 {
         if self.direction == Waiting::ToRead { 1 } else { 2 }
+    }
+
+    /// It has to wait: charges what it keeps to `payer`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn begin_waiting(&mut self, payer: Family) -> Result<(), OutOfMemory> {
+        self.kept.at_least(payer, size_of::<Self>() + self.copied)
     }
 
     /// Goes on as far as possible; `None` if it has to wait. `payer` pays for the request.

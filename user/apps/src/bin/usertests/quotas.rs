@@ -1,11 +1,12 @@
 //! Quotas: no program, together with its descendants, takes what others need.
 
 use alloc::format;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use cops::abi::Errno;
-use cops::abi::syscall::{CLOCK_NANOSLEEP, COPS_QUOTA, signal};
-use cops::io::{Read, Write, pipe};
+use cops::abi::syscall::{CLOCK_NANOSLEEP, COPS_QUOTA, WRITE, WRITEV, signal};
+use cops::io::{AsFd, Read, Write, pipe};
 use cops::memory::statistics;
 use cops::net::{Ipv4Addr, TcpListener, TcpStream};
 use cops::process::{self, Child, ExitCode, Resource};
@@ -22,6 +23,7 @@ tests! { quotas:
     many_hogs_beside_an_innocent_process,
     full_pipes_are_charged,
     connections_that_wait_are_charged,
+    gathered_writes_are_charged,
     sleeps_by_the_thousand_beside_an_honest_sleep,
     more_descriptors_than_there_are,
     a_fork_bomb,
@@ -263,6 +265,42 @@ async fn connections_that_wait_are_charged() -> Outcome {
         check!(begin.elapsed() < Duration::from_secs(10), "{} bytes of {before}", used()?);
         sleep(Duration::from_millis(10)).await;
     }
+    Ok(())
+}
+
+/// The kernel's copies of what calls in flight write from several places are charged.
+async fn gathered_writes_are_charged() -> Outcome {
+    const COUNT: usize = 64;
+    const BYTES: usize = 8 << 10;
+    let used = || process::quota(0, Resource::Memory).map(|quota| quota.used);
+    let (_reader, writer) = pipe()?;
+    let fd = writer.as_fd().raw() as usize;
+    let bytes = vec![7u8; BYTES];
+    let place = bytes.as_ptr().addr();
+    loop {
+        match raw::ask(WRITE, [fd, place, BYTES]) {
+            Asked::Done(written) => _ = written?,
+            Asked::InFlight(handle) => {
+                check!(handle.cancel()?, "a write to a full pipe is over");
+                break;
+            }
+        }
+    }
+    let (list, mut handles) = ([place, 1, place, BYTES - 1], Vec::with_capacity(COUNT));
+    let before = used()?;
+    for _ in 0..COUNT {
+        match raw::ask(WRITEV, [fd, list.as_ptr().addr(), 2]) {
+            Asked::InFlight(handle) => handles.push(handle),
+            Asked::Done(result) => return Err(Failure(format!("a full pipe: {result:?}"))),
+        }
+    }
+    let held = used()?;
+    check!(held >= before + (COUNT * BYTES) as u64, "charged {before}, then {held}");
+    for handle in handles {
+        check!(handle.cancel()?, "a gathered write to a full pipe is over");
+    }
+    let after = used()?;
+    check!(after <= before + (64 << 10), "charged {before}, afterwards {after}");
     Ok(())
 }
 

@@ -42,6 +42,7 @@ tests! { served:
     the_library_s_calls,
     a_shared_position_moves_once_for_each_write,
     bad_mounts,
+    paths_in_flight_are_charged,
 }
 
 /// All tests of this group.
@@ -339,4 +340,35 @@ async fn bad_mounts() -> Outcome {
     check_equal!(soon("sync", by_hand::later(number::SYNC, [])).await?, Ok(0), "sync");
     check_equal!(running.tree.synchronised.load(Relaxed), 1, "calls of sync at the server");
     running.expect_nodes(1).await
+}
+
+/// The texts of calls that wait for a server are charged.
+async fn paths_in_flight_are_charged() -> Outcome {
+    const COUNT: usize = 16;
+    const BYTES: usize = 3900;
+    let used = || cops::process::quota(0, cops::process::Resource::Memory).map(|quota| quota.used);
+    let _silent = by_hand::Hand::mounted().await?;
+    let path = format!("{SERVED}{}f\0", "/".repeat(BYTES));
+    let target = format!("{}\0", "t".repeat(BYTES));
+    let mut handles = Vec::with_capacity(COUNT);
+    let before = used()?;
+    for _ in 0..COUNT {
+        let [target, path] = [&target, &path].map(|text| text.as_ptr().addr());
+        match raw::ask(number::SYMLINKAT, [target, AT_FDCWD as usize, path]) {
+            raw::Asked::InFlight(handle) => handles.push(handle),
+            raw::Asked::Done(result) => {
+                return Err(Failure(format!("without a reply: {result:?}")));
+            }
+        }
+    }
+    // They walk the paths in their first portion.
+    cops::time::sleep(cops::time::Duration::from_millis(20)).await;
+    let held = used()?;
+    check!(held >= before + (COUNT * 2 * BYTES) as u64, "charged {before}, then {held}");
+    for handle in handles {
+        check!(handle.cancel()?, "a call for which there is no reply is over");
+    }
+    let after = used()?;
+    check!(after <= before + (64 << 10), "charged {before}, afterwards {after}");
+    Ok(())
 }
