@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -102,6 +103,52 @@ static void usage(void) {
     CHECK(times_after.tms_cutime >= times_before.tms_cutime);
     FAILS(getrusage(7, &own), EINVAL);
     FAILS(getrusage(RUSAGE_SELF, (struct rusage *)1), EFAULT);
+}
+
+static long now_of(clockid_t clock) {
+    struct timespec now;
+    CHECK(clock_gettime(clock, &now) == 0);
+    return now.tv_sec * 1000000000L + now.tv_nsec;
+}
+
+static _Atomic long seen;
+
+// What one thread has seen of the process's clock, no other sees less of.
+static void *sees_the_clock(void *unused) {
+    for (int i = 0; i < 20000; i++) {
+        long before = seen, now = now_of(CLOCK_PROCESS_CPUTIME_ID);
+        CHECK(now >= before);
+        while (before < now && !__atomic_compare_exchange_n(&seen, &before, now, 0, 5, 5))
+            ;
+    }
+    return unused;
+}
+
+// They move while a slice lasts, and never backwards.
+static void cpu_clocks(void) {
+    enum { MOVES = 1000000 };
+    for (int round = 0; round < 10; round++) {
+        struct rusage own[2], thread[2];
+        clock_t of_library = clock();
+        CHECK(getrusage(RUSAGE_SELF, own) == 0 && getrusage(RUSAGE_THREAD, thread) == 0);
+        long first[2] = {now_of(CLOCK_PROCESS_CPUTIME_ID), now_of(CLOCK_THREAD_CPUTIME_ID)};
+        long last[2] = {first[0], first[1]};
+        for (long end = now_of(CLOCK_MONOTONIC) + 3 * MOVES; now_of(CLOCK_MONOTONIC) < end;) {
+            long now[2] = {now_of(CLOCK_PROCESS_CPUTIME_ID), now_of(CLOCK_THREAD_CPUTIME_ID)};
+            CHECK(now[0] >= last[0] && now[1] >= last[1] && now[0] >= now[1]);
+            memcpy(last, now, sizeof last);
+        }
+        CHECK(getrusage(RUSAGE_SELF, own + 1) == 0 && getrusage(RUSAGE_THREAD, thread + 1) == 0);
+        CHECK(last[0] - first[0] >= MOVES && last[1] - first[1] >= MOVES);
+        CHECK(microseconds(own + 1) - microseconds(own) >= MOVES / 1000);
+        CHECK(microseconds(thread + 1) - microseconds(thread) >= MOVES / 1000);
+        CHECK((clock() - of_library) * (1000000 / CLOCKS_PER_SEC) >= MOVES / 1000);
+    }
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_create(threads + i, NULL, sees_the_clock, NULL) == 0);
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
 static void users(void) {
@@ -263,6 +310,7 @@ int main(int count, char **arguments, char **environment) {
     memory_and_exit_codes();
     waiting();
     usage();
+    cpu_clocks();
     users();
     pipeline();
     programs();

@@ -26,7 +26,7 @@ use super::signals::CpuSignals;
 use super::{Thread, thread, user_mode};
 use crate::arch::{self, UserContext};
 use crate::mm::quota::{Amounts, Charge, Kind};
-use crate::sched::{Account, Client, Entity, RunQueue};
+use crate::sched::{Account, Client, Entity, RunQueue, hart_time};
 use crate::trace::Event;
 
 /// Memory for the entries of a thread by its id.
@@ -206,9 +206,9 @@ impl VirtualCpu {
         event(self.process.id, self.trace_number())
     }
 
-    /// Ticks during which it had a hart, those since its last switch not included.
+    /// Ticks during which it had a hart until now. For its own calls.
     pub fn used_ticks(&self) -> u64 {
-        self.run_ticks.load(Relaxed)
+        self.run_ticks.load(Relaxed) + hart_time::present_ticks()
     }
 
     /// The priority with which it was last made runnable.

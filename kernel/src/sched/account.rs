@@ -7,7 +7,7 @@ use cops_algorithms::vruntime::Vruntime;
 use cops_fallible::OutOfMemory;
 
 use super::share::Share;
-use super::{ProcessId, peers, timer};
+use super::{ProcessId, hart_time, peers, timer};
 
 /// What a process has been charged, and its share of the time.
 #[derive(Debug)]
@@ -21,7 +21,9 @@ pub struct Account {
     share: Share,
     /// Ticks during which the virtual CPUs of the process had a hart.
     used_ticks: AtomicU64,
-    /// The same of children that have ended and were waited for, and of theirs.
+    /// The most that any of its calls has reported of them.
+    reported_ticks: AtomicU64,
+    /// Those of children that have ended and were waited for, and of their children.
     children_ticks: AtomicU64,
 }
 
@@ -38,8 +40,9 @@ impl Account {
         let share = Share::new(id, parent.map_or(0, |(parent, _)| parent))?;
         let debit = timer::slice_ticks() as i64 * i64::from(share.divisor());
         let vruntime = Vruntime::of_child(parent.map(|(_, account)| account.vruntime()), debit);
-        let [used_ticks, children_ticks] = [const { AtomicU64::new(0) }; 2];
-        Ok(Self { vruntime, lines: Lines::new(), share, used_ticks, children_ticks })
+        let [used_ticks, reported_ticks, children_ticks] = [const { AtomicU64::new(0) }; 3];
+        let lines = Lines::new();
+        Ok(Self { vruntime, lines, share, used_ticks, reported_ticks, children_ticks })
     }
 
     /// What has been charged.
@@ -82,6 +85,13 @@ impl Account {
     /// Ticks during which the virtual CPUs of the process had a hart.
     pub fn used_ticks(&self) -> u64 {
         self.used_ticks.load(Relaxed)
+    }
+
+    /// The same for a caller that has a hart, with the ticks of its present period there. Never less
+    /// than before, although others may have harts too, and their periods are added at their ends.
+    pub fn used_ticks_until_now(&self) -> u64 {
+        let ticks = self.used_ticks() + hart_time::present_ticks();
+        self.reported_ticks.fetch_max(ticks, Relaxed).max(ticks)
     }
 
     /// Ticks of children that have ended and were waited for, and of theirs.

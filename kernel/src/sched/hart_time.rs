@@ -14,6 +14,8 @@ struct HartTime {
     process_ticks: AtomicU64,
     /// The process << 32 | virtual CPU that it runs; 0 if none.
     running: AtomicU64,
+    /// When it began to run that.
+    running_since_ticks: AtomicU64,
 }
 
 static HARTS: [HartTime; arch::MAX_HARTS] = [const {
@@ -22,6 +24,7 @@ static HARTS: [HartTime; arch::MAX_HARTS] = [const {
         asleep_since_ticks: AtomicU64::new(0),
         process_ticks: AtomicU64::new(0),
         running: AtomicU64::new(0),
+        running_since_ticks: AtomicU64::new(0),
     }
 }; arch::MAX_HARTS];
 
@@ -51,9 +54,11 @@ pub struct Running {
 impl Running {
     /// Begins the period of virtual CPU `cpu` of `process` now, on this hart.
     pub fn begin(process: u32, cpu: usize) -> Self {
-        let running = u64::from(process) << 32 | cpu as u64;
-        HARTS[arch::hart_index()].running.store(running, Relaxed);
-        Self { begin_ticks: arch::now_ticks() }
+        let hart = &HARTS[arch::hart_index()];
+        hart.running.store(u64::from(process) << 32 | cpu as u64, Relaxed);
+        let begin_ticks = arch::now_ticks();
+        hart.running_since_ticks.store(begin_ticks, Relaxed);
+        Self { begin_ticks }
     }
 
     /// Ends the period now, on the same hart. Returns its ticks, and adds them to `run_ticks`, the
@@ -66,6 +71,12 @@ impl Running {
         add(run_ticks, ticks);
         ticks
     }
+}
+
+/// Ticks of the present period of the virtual CPU that this hart runs, which makes the call.
+pub fn present_ticks() -> u64 {
+    let since = HARTS[arch::hart_index()].running_since_ticks.load(Relaxed);
+    arch::now_ticks().saturating_sub(since)
 }
 
 /// How a hart has spent its time until now.

@@ -152,7 +152,8 @@ fn dispatch(
         }
 
         native::CLOCK_GETTIME if args.number(0) == clock::PROCESS_CPUTIME => {
-            system::cpu_time(process, process.account.used_ticks(), args.structure(1, 16)?).into()
+            let ticks = process.account.used_ticks_until_now();
+            system::cpu_time(process, ticks, args.structure(1, 16)?).into()
         }
         native::CLOCK_GETTIME if args.number(0) == clock::THREAD_CPUTIME => {
             system::cpu_time(process, cpu.used_ticks(), args.structure(1, 16)?).into()

@@ -58,7 +58,7 @@ pub fn time_of_day(process: &Process, into: Option<UserRange>) -> CallResult {
 pub fn usage(cpu: &VirtualCpu, of: isize, into: UserRange) -> CallResult {
     let process = &cpu.process;
     let (ticks, pages) = match of {
-        usage::OWN => (process.account.used_ticks(), process.space.page_count()),
+        usage::OWN => (process.account.used_ticks_until_now(), process.space.page_count()),
         usage::CHILDREN => (process.account.children_ticks(), 0),
         usage::THREAD => (cpu.used_ticks(), process.space.page_count()),
         _ => return Err(Errno::EINVAL),
@@ -74,7 +74,8 @@ pub fn usage(cpu: &VirtualCpu, of: isize, into: UserRange) -> CallResult {
 pub fn times(process: &Process, into: Option<UserRange>) -> CallResult {
     let hundredths = |ticks| timer::nanoseconds_from_ticks(ticks) / 10_000_000;
     if let Some(into) = into {
-        let (own, children) = (process.account.used_ticks(), process.account.children_ticks());
+        let account = &process.account;
+        let (own, children) = (account.used_ticks_until_now(), account.children_ticks());
         let mut bytes = [0; TIMES_BYTES];
         bytes[..8].copy_from_slice(&hundredths(own).to_le_bytes());
         bytes[16..24].copy_from_slice(&hundredths(children).to_le_bytes());
