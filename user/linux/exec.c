@@ -417,6 +417,19 @@ static void scripts(void) {
     CHECK(unlink("/tmp/script") == 0);
 }
 
+/* A program has an argument, also if it was given none. */
+static void no_arguments(void) {
+    char *none[] = {NULL}, *environment[] = {"NO_ARGUMENTS=", NULL};
+    for (int way = 0; way < 2; way++) {
+        pid_t child = fork();
+        if (child == 0) {
+            syscall(SYS_execve, self, way == 0 ? NULL : none, environment);
+            _exit(97);
+        }
+        expect_code(child, 39);
+    }
+}
+
 /* Headers that lie about their number and place, and segments that are not in the file: refused, or
    the end of the program. */
 static void bad_headers(void) {
@@ -527,6 +540,8 @@ static void nothing_is_lost(void) {
 int main(int count, char **arguments) {
     if (count > 1)
         return executed(count, arguments);
+    if (getenv("NO_ARGUMENTS"))
+        return count == 1 && arguments[0] && !*arguments[0] && !arguments[1] ? 39 : 38;
     setvbuf(stdout, NULL, _IONBF, 0);
     CHECK(realpath(arguments[0], self));
     scripts();
@@ -537,6 +552,7 @@ int main(int count, char **arguments) {
     files_that_change();
     nothing_is_lost();
     bad_headers();
+    no_arguments();
     errors();
     puts("execve is in order");
     return 0;

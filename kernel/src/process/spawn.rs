@@ -107,7 +107,7 @@ impl Spawning {
 
 impl Request {
     /// Nothing yet: `argv` and `envp` are the addresses of the pointers to the arguments and to the
-    /// environment. There is no environment if `envp` is 0.
+    /// environment. Where an address is 0, there are none.
     pub fn new(argv: usize, envp: usize) -> Self {
         let (environment, arguments) = (Some(envp), Arguments::default());
         Self { next: argv, rest: None, environment, arguments }
@@ -127,12 +127,14 @@ impl Request {
             let at = match self.rest {
                 Some(at) => at,
                 None => {
-                    let mut pointer = [0; size_of::<usize>()];
-                    let place = UserRange::new(self.next, pointer.len()).ok_or(Errno::EFAULT)?;
-                    process.space.copy_in(place, &mut pointer)?;
-                    let pointer = usize::from_le_bytes(pointer);
+                    let pointer = if self.next == 0 { 0 } else { self.next_pointer(process)? };
                     if pointer == 0 {
                         let Some(environment) = self.environment.take() else { return Ok(false) };
+                        if self.arguments.len() == 0 && process.personality.is_linux() {
+                            // As on Linux, so that every program has an argument.
+                            self.arguments.begin()?;
+                            self.arguments.append(&[0])?;
+                        }
                         self.arguments.end_arguments();
                         if environment == 0 {
                             return Ok(false);
@@ -151,6 +153,14 @@ impl Request {
             self.rest = self.take_piece(process, at)?;
         }
         Ok(true)
+    }
+
+    /// The pointer to the next string; 0 behind the last one.
+    fn next_pointer(&self, process: &Process) -> Result<usize, Errno> {
+        let mut pointer = [0; size_of::<usize>()];
+        let place = UserRange::new(self.next, pointer.len()).ok_or(Errno::EFAULT)?;
+        process.space.copy_in(place, &mut pointer)?;
+        Ok(usize::from_le_bytes(pointer))
     }
 
     /// Copies a piece of a string at `at`. Returns the address of the rest, `None` at the end.
