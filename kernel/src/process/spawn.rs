@@ -123,6 +123,12 @@ impl Request {
     /// # Errors
     /// `EFAULT`, `E2BIG`, `ENOMEM`.
     pub(super) fn collect(&mut self, process: &Process) -> Result<bool, Errno> {
+        let has_more = self.collect_some(process)?;
+        self.arguments.charge(process.family, 0)?;
+        Ok(has_more)
+    }
+
+    fn collect_some(&mut self, process: &Process) -> Result<bool, Errno> {
         for _ in 0..PORTION_PIECES {
             let at = match self.rest {
                 Some(at) => at,

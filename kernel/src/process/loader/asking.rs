@@ -39,6 +39,11 @@ impl Asking {
         self.caller
     }
 
+    /// The family that pays for the load; `None`: the kernel itself loads the program.
+    pub fn payer(&self) -> Option<Family> {
+        self.payer
+    }
+
     /// Attempts an operation of `node`; `None` if it has to wait: then the same operation is
     /// attempted next.
     ///

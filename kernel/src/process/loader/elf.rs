@@ -81,6 +81,11 @@ impl Program {
         Ok(if left > count { Portion::More } else { Portion::Done(()) })
     }
 
+    /// Memory for what has been read of the program headers.
+    pub fn header_bytes(&self) -> usize {
+        self.headers.capacity()
+    }
+
     fn table(&self) -> SegmentTable<'_, LittleEndian> {
         SegmentTable::new(LittleEndian, Class::ELF64, &self.headers)
     }

@@ -123,7 +123,11 @@ impl Image {
     /// program for this machine, `ELOOP`, `E2BIG`, `ENOMEM`.
     pub fn find_some(&mut self) -> Result<Portion<()>, Errno> {
         if let Stage::Reading(program) = &mut self.stage {
-            return program.read_headers(&mut self.asking);
+            let portion = program.read_headers(&mut self.asking)?;
+            if let Some(payer) = self.asking.payer() {
+                self.arguments.charge(payer, program.header_bytes())?;
+            }
+            return Ok(portion);
         }
         if let Stage::Searching(search, named) = &mut self.stage {
             let (node, path) = match search.resume(&mut self.asking)? {

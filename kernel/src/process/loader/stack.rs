@@ -5,11 +5,12 @@ use core::iter::once;
 use cops_abi::syscall::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX};
 use cops_abi::{Errno, auxv, layout};
 use cops_algorithms::script::Interpreter;
-use cops_fallible::List;
+use cops_fallible::{List, OutOfMemory};
 
 use super::super::{Personality, Strings};
 use crate::arch;
 use crate::drivers::random;
+use crate::mm::quota::{Family, Kept};
 use crate::mm::{AddressSpace, Rights, UserRange};
 
 /// A program's arguments and environment: strings one after another, each with its terminating
@@ -21,9 +22,23 @@ pub struct Arguments {
     starts: List<u32>,
     /// How many of the strings are arguments, once that is known; the others are the environment.
     count: Option<usize>,
+    /// For the load that they belong to.
+    kept: Kept,
 }
 
+/// What every load keeps: paths, what was read of the file, and what is left to do.
+const LOAD_BYTES: usize = 16 << 10;
+
 impl Arguments {
+    /// Charges to `payer` what a load keeps with these arguments and `more` bytes.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn charge(&mut self, payer: Family, more: usize) -> Result<(), OutOfMemory> {
+        let starts = self.starts.capacity() * size_of::<u32>();
+        self.kept.at_least(payer, LOAD_BYTES + self.bytes.capacity() + starts + more)
+    }
+
     /// Those in `words`.
     ///
     /// # Errors
@@ -53,7 +68,11 @@ impl Arguments {
     ///
     /// # Errors
     /// `E2BIG`, `ENOMEM`.
-    pub fn interpreted(&self, interpreter: &Interpreter<'_>, path: &str) -> Result<Self, Errno> {
+    pub fn interpreted(
+        &mut self,
+        interpreter: &Interpreter<'_>,
+        path: &str,
+    ) -> Result<Self, Errno> {
         let first = [Some(interpreter.path), interpreter.argument, Some(path.as_bytes())];
         let mut all = Self::of_words(first.into_iter().flatten())?;
         let dropped = self.count().min(1);
@@ -70,6 +89,7 @@ impl Arguments {
             all.starts.try_push(start - begin as u32 + shift)?;
         }
         all.bytes.try_extend_from_slice(&self.bytes[begin..])?;
+        all.kept = core::mem::take(&mut self.kept);
         Ok(all)
     }
 

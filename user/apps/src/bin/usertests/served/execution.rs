@@ -7,7 +7,7 @@ use cops::abi::file::Status;
 use cops::abi::served::operation::{self, GET_STATUS, LOOK_UP};
 use cops::abi::served::{DATA_BYTES_MAX, Reply, Request};
 use cops::abi::syscall::signal;
-use cops::process::Child;
+use cops::process::{self, Child, Resource};
 use cops::time::{Duration, timeout};
 use futures_util::future::{Either, select};
 
@@ -30,6 +30,7 @@ tests! { served:
     a_server_lies_about_a_program,
     a_server_lies_about_a_program_of_kept_pages,
     a_server_executes_its_own_program,
+    a_load_is_charged,
 }
 
 /// Argument of a process that replaces its program by the one that follows, with the arguments
@@ -555,5 +556,30 @@ async fn a_server_executes_its_own_program() -> Outcome {
     cops::process::kill(child, signal::SIGKILL)?;
     let (_, status) = cops::wait!(Some(child))?;
     check_equal!(status.signal(), Some(signal::SIGKILL), "what has ended it");
+    Ok(())
+}
+
+/// What a load keeps between its portions is charged.
+async fn a_load_is_charged() -> Outcome {
+    const LONG: usize = 15_000;
+    let mut hand = Hand::mounted().await?;
+    let (path, text) = (c"/disk/f".as_ptr().addr(), format!("{}\0", "a".repeat(LONG)));
+    let mut charged = [0; 3];
+    // What is allocated on first use is not a load's.
+    for (charged, length) in charged.iter_mut().zip([1, 1, LONG]) {
+        let words = [path, text[LONG - length..].as_ptr().addr(), 0];
+        let child = crate::forks::fork(|| {
+            let executed = raw::call(number::EXECVE, [path, words.as_ptr().addr(), 0]);
+            executed.err().map_or(0, |error| error as u8)
+        })?;
+        let (request, _) = hand.next().await?;
+        *charged = process::quota(0, Resource::Memory)?.used;
+        let reply = Reply { id: request.id, error: ENOENT as u32, ..Reply::default() };
+        check_equal!(hand.reply(reply, &[]), Ok(Reply::BYTES), "a reply");
+        let status = soon("the child", forked_end(child)).await??;
+        check_equal!(status, (ENOENT as i32) << 8, "how it ended");
+    }
+    let [_, short, long] = charged;
+    check!(long >= short + LONG as u64 - 1000, "charged {short}, and {long} with {LONG} bytes");
     Ok(())
 }
