@@ -403,6 +403,27 @@ fn memory_has_a_bound() {
     close(file_system, &device, "memory");
 }
 
+/// The extents of a hostile image can repeat the same blocks up to 2^32 times.
+#[test]
+fn a_directory_that_is_longer_than_the_disk_is_not_searched() {
+    for (kind, size, options) in IMAGES {
+        let device = Device::new(image::make(size, options));
+        let file_system = open(&device);
+        let directory = run(file_system.create_directory(ROOT, b"directory", NEW)).unwrap().inode;
+        let longer = size + file_system.block_size();
+        run(file_system.close()).unwrap();
+        let image = File::new(&device.bytes());
+        let mut debugfs = tool("debugfs");
+        debugfs.args(["-w", "-R", &format!("set_inode_field directory size {longer}")]);
+        assert!(debugfs.arg(&image.0).output().unwrap().status.success());
+        let file_system = open(&Device::new(image.bytes()));
+        let expected = Some(Error::Corrupt("size of a directory"));
+        assert_eq!(run(file_system.lookup(directory, b"name")).err(), expected, "{kind}");
+        assert_eq!(run(file_system.read_directory(directory, 0, 9)).err(), expected, "{kind}");
+        assert_eq!(run(file_system.remove_directory(ROOT, b"directory", NOW)).err(), expected);
+    }
+}
+
 /// Mutated images: errors, but no panic and no endless loop.
 #[test]
 fn mutated_images_do_no_harm() {

@@ -30,10 +30,13 @@ fn check_of<S: Source>(source: &S, directory: &Inode) -> Check {
     }
 }
 
-/// The blocks of a directory.
+/// The number of a directory's blocks. It has no holes, so there are at most as many as the disk
+/// has: extents that repeat the same blocks do not make a search longer than that.
 pub(crate) fn blocks_of<S: Source>(source: &S, directory: &Inode) -> Result<u32> {
-    let blocks = directory.size().div_ceil(source.layout().block_size as u64);
-    u32::try_from(blocks).map_err(|_| Error::Corrupt("size of a directory"))
+    let layout = source.layout();
+    let blocks = directory.size().div_ceil(layout.block_size as u64);
+    let possible = u32::try_from(blocks).ok().filter(|_| blocks <= layout.blocks);
+    possible.ok_or(Error::Corrupt("size of a directory"))
 }
 
 /// Blocks of a directory from `index` on, with their numbers on the disk: as many as lie together.
