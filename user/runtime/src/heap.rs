@@ -9,6 +9,8 @@
 //! May touch: memory that it mapped itself. Freed memory is reused but never unmapped.
 #![allow(unsafe_code)]
 
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
@@ -169,6 +171,37 @@ unsafe impl GlobalAlloc for Heap {
             }
         }
     }
+}
+
+/// Like `Box::new`; `None` if there is no memory, and `value` has been dropped.
+pub(crate) fn try_box<T>(value: T) -> Option<Box<T>> {
+    const { assert!(size_of::<T>() != 0, "a box of nothing needs no memory") };
+    // SAFETY: the size is not 0.
+    let place = NonNull::new(unsafe { alloc::alloc::alloc(Layout::new::<T>()) })?.cast::<T>();
+    // SAFETY: the block has just been allocated with the layout of the box that it becomes, and is
+    // initialised before.
+    unsafe {
+        place.write(value);
+        Some(Box::from_raw(place.as_ptr()))
+    }
+}
+
+/// Like `Arc::new`; `None` if there is no memory, and `value` has been dropped.
+///
+/// `alloc` has no stable function for this, so it allocates a block of the same size, frees it and
+/// calls `Arc::new`. A virtual CPU keeps a small block for itself meanwhile. What a thread frees,
+/// and a large block, another thread may take: then the process ends, if there is no other.
+pub(crate) fn try_arc<T>(value: T) -> Option<Arc<T>> {
+    // Two counters, followed by the value.
+    let (layout, _) = Layout::new::<[usize; 2]>().extend(Layout::new::<T>()).ok()?;
+    let layout = layout.pad_to_align();
+    // Not by `alloc::alloc`, of which the compiler may leave out such a pair.
+    // SAFETY: the size is not 0, and the block is freed with the same layout.
+    unsafe {
+        let block = NonNull::new(HEAP.alloc(layout))?;
+        HEAP.dealloc(block.as_ptr(), layout);
+    }
+    Some(Arc::new(value))
 }
 
 /// Maps more memory when the heap is exhausted.

@@ -17,22 +17,22 @@ impl<F: Future<Output = ()> + Send + 'static, const KIND: usize> Boxed<F, KIND> 
         &FutureVTable { poll: poll::<F>, drop: drop_box::<F>, kind: KIND };
 }
 
-/// Boxes a future for `spawn_raw`.
+/// Boxes a future for `spawn_raw`; drops it if there is no memory.
 #[inline]
 pub(crate) fn boxed<F: Future<Output = ()> + Send + 'static, const KIND: usize>(
     future: F,
-) -> (*mut (), &'static FutureVTable) {
-    (place(future).as_ptr().cast(), Boxed::<F, KIND>::VTABLE)
+) -> Option<(*mut (), &'static FutureVTable)> {
+    Some((place(future)?.as_ptr().cast(), Boxed::<F, KIND>::VTABLE))
 }
 
 /// Moves a value into a box of its own.
 #[inline]
-pub(crate) fn place<T>(value: T) -> NonNull<T> {
-    let place = pool::allocate::<T>();
+fn place<T>(value: T) -> Option<NonNull<T>> {
+    let place = pool::allocate::<T>()?;
     // SAFETY: `pool::allocate` has just returned this memory for a `T`, and nothing else refers to
     // it.
     unsafe { place.write(value) };
-    place
+    Some(place)
 }
 
 /// Drops what `boxed` or `place` gave.

@@ -268,11 +268,12 @@ unsafe fn end<F: Future>(block: NonNull<Shared<F::Output>>) {
 
 impl<T> JoinHandle<T> {
     /// Boxes a future for `spawn_raw`, so that its output goes to the handle that `finish` makes.
+    /// Drops it if there is no memory.
     #[inline]
     pub(crate) fn prepare<F: Future<Output = T>>(
         future: F,
-    ) -> (*mut (), &'static FutureVTable, PendingHandle<T>) {
-        let block = pool::allocate::<Block<F>>();
+    ) -> Option<(*mut (), &'static FutureVTable, PendingHandle<T>)> {
+        let block = pool::allocate::<Block<F>>()?;
         // Field by field, so that the block is not put together elsewhere and copied.
         // SAFETY: `pool::allocate` has just returned this memory for a block, and nothing else
         // refers to it.
@@ -284,13 +285,16 @@ impl<T> JoinHandle<T> {
             (&raw mut (*place).shared.free).write(free::<F>);
             (&raw mut (*place).future).write(UnsafeCell::new(ManuallyDrop::new(future)));
         }
-        (block.as_ptr().cast(), Block::<F>::VTABLE, PendingHandle(Side(block.cast())))
+        Some((block.as_ptr().cast(), Block::<F>::VTABLE, PendingHandle(Side(block.cast()))))
     }
 
-    /// Drops a future that is not spawned after all. The handle yields `Cancelled`.
+    /// Drops a future that is not spawned after all. The handle yields `Cancelled`. Without memory
+    /// for it, the process ends.
     #[cfg(feature = "std")]
     pub(crate) fn cancelled<F: Future<Output = T>>(future: F, id: CoroutineId) -> JoinHandle<T> {
-        let (data, vtable, handle) = JoinHandle::prepare(future);
+        let Some((data, vtable, handle)) = JoinHandle::prepare(future) else {
+            std::alloc::handle_alloc_error(::core::alloc::Layout::new::<Block<F>>());
+        };
         // SAFETY: from `prepare`, and not spawned: dropped here and never again.
         unsafe { (vtable.drop)(data) };
         handle.finish(id)
@@ -375,7 +379,7 @@ pub mod modelled {
     pub struct Side(*mut (), &'static FutureVTable);
 
     pub fn sides<F: Future + 'static>(future: F) -> (JoinHandle<F::Output>, Side) {
-        let (data, vtable, handle) = JoinHandle::prepare(future);
+        let (data, vtable, handle) = JoinHandle::prepare(future).expect("memory");
         let id = CoroutineId::from_raw(1 << 32).expect("a generation of 1 is one");
         (handle.finish(id), Side(data, vtable))
     }

@@ -132,7 +132,7 @@ const fn block(class: usize) -> Layout {
 }
 
 #[inline(always)]
-pub fn allocate(layout: Layout) -> NonNull<u8> {
+pub fn allocate(layout: Layout) -> Option<NonNull<u8>> {
     let Some(class) = class_of(layout) else { return allocate_anew(layout) };
     POOL.with(|pool| pool.0[class].take(class))
 }
@@ -151,11 +151,11 @@ pub unsafe fn release(memory: NonNull<u8>, layout: Layout) {
 }
 
 impl Kept {
-    /// A block of this class.
+    /// A block of this class; `None` if there is no memory for one.
     #[inline(always)]
-    fn take(&self, class: usize) -> NonNull<u8> {
+    fn take(&self, class: usize) -> Option<NonNull<u8>> {
         match self.first.get() {
-            Some(first) => self.pop(first),
+            Some(first) => Some(self.pop(first)),
             None => self.take_slowly(class),
         }
     }
@@ -171,12 +171,12 @@ impl Kept {
     /// As `take`, while the first magazine is empty: another becomes the first.
     #[cold]
     #[inline(never)]
-    fn take_slowly(&self, class: usize) -> NonNull<u8> {
+    fn take_slowly(&self, class: usize) -> Option<NonNull<u8>> {
         let magazine =
             if is_open() { self.spare.take().or_else(|| depot(class).take()) } else { None };
         let Some(magazine) = magazine else { return allocate_anew(block(class)) };
         self.room.set(0);
-        self.pop(magazine)
+        Some(self.pop(magazine))
     }
 
     /// # Safety

@@ -4,6 +4,10 @@
 use super::*;
 use std::vec::Vec;
 
+fn allocate(layout: Layout) -> NonNull<u8> {
+    super::allocate(layout).unwrap()
+}
+
 #[test]
 fn what_was_released_is_used_again_on_the_same_thread() {
     let layout = Layout::new::<[u64; 3]>();

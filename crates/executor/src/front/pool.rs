@@ -12,10 +12,10 @@ use ::core::ptr::{self, NonNull};
 #[cfg(feature = "std")]
 use super::magazines as kept;
 
-/// Memory for a `T`, uninitialised.
+/// Memory for a `T`, uninitialised; `None` if there is none.
 #[inline(always)]
-pub(super) fn allocate<T>() -> NonNull<T> {
-    kept::allocate(Layout::new::<T>()).cast()
+pub(super) fn allocate<T>() -> Option<NonNull<T>> {
+    Some(kept::allocate(Layout::new::<T>())?.cast())
 }
 
 /// Takes memory back.
@@ -33,15 +33,13 @@ pub(super) unsafe fn release<T>(memory: NonNull<T>) {
 /// From the global allocator, or nowhere if there are no bytes.
 #[cold]
 #[inline(never)]
-pub(super) fn allocate_anew(layout: Layout) -> NonNull<u8> {
+pub(super) fn allocate_anew(layout: Layout) -> Option<NonNull<u8>> {
     if layout.size() == 0 {
         // `Layout::dangling_ptr` is newer than the oldest compiler that is promised.
-        return NonNull::new(ptr::without_provenance_mut(layout.align()))
-            .unwrap_or(NonNull::dangling());
+        return NonNull::new(ptr::without_provenance_mut(layout.align()));
     }
     // SAFETY: `alloc` requires a size other than zero, which was checked above.
-    let memory = unsafe { alloc::alloc::alloc(layout) };
-    NonNull::new(memory).unwrap_or_else(|| alloc::alloc::handle_alloc_error(layout))
+    NonNull::new(unsafe { alloc::alloc::alloc(layout) })
 }
 
 /// # Safety

@@ -69,7 +69,7 @@ impl Executor {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (data, vtable) = cell::boxed::<F, KIND>(future);
+        let (data, vtable) = cell::boxed::<F, KIND>(future).ok_or(SpawnError::OutOfMemory)?;
         // SAFETY: `boxed` makes what `spawn` of the core asks for of a future that is Send and
         // 'static.
         #[allow(unsafe_code)]
@@ -150,7 +150,7 @@ impl Executor {
         F: Future + 'static,
         F::Output: 'static,
     {
-        let (data, vtable, handle) = JoinHandle::prepare(future);
+        let (data, vtable, handle) = JoinHandle::prepare(future).ok_or(SpawnError::OutOfMemory)?;
         // SAFETY: `prepare` makes what `spawn` of the core asks for of a future that is 'static,
         // and by contract it is polled and dropped where it may be.
         let raw = unsafe { calls::spawn(&self.core, data, vtable, priority.level() as u32, here) };

@@ -21,7 +21,7 @@ use super::scoped::Running;
 use super::stack::Stack;
 use super::{local, start};
 use crate::io::Result;
-use crate::{system, task};
+use crate::{heap, system, task};
 
 /// Size of a thread's stack, unless [`Builder::stack_size`] says otherwise. All of it is charged to
 /// the process when the thread starts, and a page takes a frame when it is first used.
@@ -149,17 +149,18 @@ impl Builder {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        let stack = Stack::new(self.stack_bytes.max(MIN_STACK_BYTES)).ok_or(Errno::ENOMEM)?;
         let inherited = match task::current() {
             Some(_) => task::current_priority(),
             None => current().priority(),
         };
-        let thread = Thread::new(self.name, self.priority.unwrap_or(inherited));
+        let thread = Thread::try_new(self.name, self.priority.unwrap_or(inherited));
+        let thread = thread.ok_or(Errno::ENOMEM)?;
         let is_done = AtomicU32::new(0);
-        let packet = Arc::new(Packet { is_done, result: UnsafeCell::new(None) });
+        let packet = heap::try_arc(Packet { is_done, result: UnsafeCell::new(None) });
+        let packet = packet.ok_or(Errno::ENOMEM)?;
         let ours = packet.clone();
         let asked = self.priority;
-        let entry: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || {
+        let entry = heap::try_box(move || {
             if let Some(priority) = asked {
                 // Before anything else, so that no call of it is made with another priority.
                 let _ = current().set_priority(priority);
@@ -173,6 +174,7 @@ impl Builder {
                 running.end();
             }
         });
+        let entry: Box<dyn FnOnce() + Send + 'scope> = entry.ok_or(Errno::ENOMEM)?;
         // SAFETY: only the lifetime changes; by this function's contract, everything lives until
         // the thread no longer uses it.
         let entry = unsafe {
@@ -180,6 +182,7 @@ impl Builder {
                 entry,
             )
         };
+        let stack = Stack::new(self.stack_bytes.max(MIN_STACK_BYTES)).ok_or(Errno::ENOMEM)?;
         start::start(stack, thread.clone(), entry)?;
         if let Some(priority) = asked
             && priority.is_more_urgent_than(inherited)

@@ -13,9 +13,9 @@ use core::sync::atomic::{
 
 use cops_abi::{Errno, Priority};
 
-use crate::system;
 use crate::time::{Duration, Instant};
 use crate::worker;
+use crate::{heap, system};
 
 /// Identifies a thread. Never reused in a process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -45,19 +45,30 @@ pub(super) struct Named {
     parking: AtomicU32,
 }
 
+impl Named {
+    fn new(name: Option<String>, priority: Priority) -> Self {
+        Self {
+            id: ThreadId::next(),
+            name,
+            number: AtomicU32::new(0),
+            level: AtomicU32::new(priority.level().into()),
+            parking: AtomicU32::new(EMPTY),
+        }
+    }
+}
+
 /// A handle to a thread.
 #[derive(Clone)]
 pub struct Thread(pub(super) Arc<Named>);
 
 impl Thread {
     pub(super) fn new(name: Option<String>, priority: Priority) -> Self {
-        Self(Arc::new(Named {
-            id: ThreadId::next(),
-            name,
-            number: AtomicU32::new(0),
-            level: AtomicU32::new(priority.level().into()),
-            parking: AtomicU32::new(EMPTY),
-        }))
+        Self(Arc::new(Named::new(name, priority)))
+    }
+
+    /// `None` if there is no memory.
+    pub(super) fn try_new(name: Option<String>, priority: Priority) -> Option<Self> {
+        heap::try_arc(Named::new(name, priority)).map(Self)
     }
 
     /// Its id.

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use cops::io::{Read, Write, pipe};
+use cops::process::{self, Resource};
 use cops::sync::Event;
-use cops::task::{self, CoroutineId, JoinError, Priority, yield_now};
+use cops::task::{self, CoroutineId, JoinError, Priority, SpawnError, yield_now};
 use cops::time::{Duration, sleep};
 use log::Log;
 
@@ -25,6 +26,7 @@ tests! { coroutines:
     dead_ids_wake_nothing,
     aborted,
     thousands,
+    no_memory_for_another_one,
 }
 
 /// A log of the coroutines that ran, in order.
@@ -357,5 +359,26 @@ async fn thousands() -> Outcome {
         let_others_run().await?;
     }
     check_equal!(sum.load(Relaxed), COUNT * (COUNT - 1) / 2, "sum of what they added");
+    Ok(())
+}
+
+async fn no_memory_for_another_one() -> Outcome {
+    let used = process::quota(0, Resource::Memory)?.used;
+    process::set_quota(0, Resource::Memory, used + (1 << 20))?;
+    let mut spawned = 0;
+    let error = loop {
+        let state = [spawned as u8; 5000];
+        let waits = async move {
+            core::future::pending::<()>().await;
+            core::hint::black_box(&state);
+        };
+        match task::try_spawn(waits, Priority::LEAST_URGENT) {
+            Ok(_) if spawned < 1000 => spawned += 1,
+            Ok(_) => return Err(Failure("memory has no end".into())),
+            Err(error) => break error,
+        }
+    };
+    check_equal!(error, SpawnError::OutOfMemory, "the error");
+    check!(spawned > 20, "after {spawned}");
     Ok(())
 }
