@@ -3,6 +3,7 @@
 //! May touch: sockets of this process.
 
 use alloc::sync::Arc;
+use core::fmt;
 use core::future::{Future, poll_fn};
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
@@ -233,12 +234,17 @@ impl Incoming {
 
 /// The future of [`Incoming::fill`].
 #[must_use = "a call does nothing unless awaited"]
-#[derive(Debug)]
 pub struct Fill<'a, B: Buffer> {
     standing: &'a mut StandingRead,
     rest: Whole<ReadOwned<'a, B>>,
     /// How many bytes `rest` reads.
     bytes: usize,
+}
+
+impl<B: Buffer> fmt::Debug for Fill<'_, B> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Fill").field(&self.rest).finish()
+    }
 }
 
 impl<B: Buffer> Future for Fill<'_, B> {

@@ -41,7 +41,6 @@ impl Argument {
 /// The memory for a status.
 type Block = Box<[u8; Status::BYTES]>;
 
-#[derive(Debug)]
 struct PathCall<const COUNT: usize> {
     number: usize,
     arguments: [Argument; COUNT],

@@ -5,6 +5,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::fmt;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::slice;
@@ -13,7 +14,9 @@ use cops_abi::errno::CallResult;
 use cops_abi::syscall::{READ, WRITE};
 
 use super::{AsFd, BorrowedFd, Result};
-use crate::call::{Mode, Operation, Partial, Request, SCRATCH_BYTES, Scratch, Whole, leftover};
+use crate::call::{
+    Call, Mode, Operation, Partial, Request, SCRATCH_BYTES, Scratch, Whole, leftover,
+};
 
 /// Maximum number of bytes that a read in flight requests; the kernel pins about as many.
 const STAGE_BYTES_MAX: usize = 16 * 1024;
@@ -171,11 +174,18 @@ macro_rules! implement_buffer {
 implement_buffer!(Vec<u8>, Vec<u64>, Box<[u8]>, Box<[u64]>);
 
 /// `read(fd, buffer)` into memory that the operation owns meanwhile: nothing is copied.
-#[derive(Debug)]
 pub struct ReadOwned<'a, B: Buffer> {
     fd: BorrowedFd<'a>,
     buffer: Option<B>,
     range: Range<usize>,
+}
+
+impl<B: Buffer> fmt::Debug for ReadOwned<'_, B> {
+    /// Without the buffer: the kernel may be writing to it.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = formatter.debug_struct("ReadOwned");
+        fields.field("fd", &self.fd).field("range", &self.range).finish_non_exhaustive()
+    }
 }
 
 impl<'a, B: Buffer> ReadOwned<'a, B> {
@@ -253,6 +263,16 @@ impl<B: Buffer> Partial for ReadOwned<'_, B> {
         (result, self.take_buffer())
     }
 }
+
+/// A buffer is in none of these outputs, so it need not implement `Debug`.
+const fn debug_reads_no_buffer<B: Buffer>() {
+    const fn implements_debug<T: fmt::Debug>() {}
+    implements_debug::<Call<ReadOwned<'_, B>>>();
+    implements_debug::<Whole<ReadOwned<'_, B>>>();
+    implements_debug::<Call<super::ReadAt<'_, B>>>();
+    implements_debug::<crate::net::Fill<'_, B>>();
+}
+const _: () = debug_reads_no_buffer::<Vec<u8>>();
 
 /// Reads until the bytes of `buffer` from `start` on are filled. Always returns the buffer.
 ///

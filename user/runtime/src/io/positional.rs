@@ -4,6 +4,8 @@
 //! May touch: the buffers. See [`crate::call`] for why a read in flight owns its memory.
 #![allow(unsafe_code)]
 
+use core::fmt;
+
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{FSYNC, PREAD64, PWRITE64};
 
@@ -42,11 +44,18 @@ pub fn synchronise(fd: &impl AsFd) -> Call<Synchronise<'_>> {
 }
 
 /// `pread64(fd, buffer, length, offset)` into memory that the operation owns meanwhile.
-#[derive(Debug)]
 pub struct ReadAt<'f, B: Buffer> {
     fd: BorrowedFd<'f>,
     offset: u64,
     buffer: Option<B>,
+}
+
+impl<B: Buffer> fmt::Debug for ReadAt<'_, B> {
+    /// Without the buffer: the kernel may be writing to it.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = formatter.debug_struct("ReadAt");
+        fields.field("fd", &self.fd).field("offset", &self.offset).finish_non_exhaustive()
+    }
 }
 
 // SAFETY: in flight, the kernel writes only to memory of a `Buffer`, which this operation owns.
