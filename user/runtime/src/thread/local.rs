@@ -11,8 +11,12 @@ use core::ptr;
 
 use crate::worker;
 
-/// The values of a thread, by the addresses of their keys.
-pub(super) struct Values(UnsafeCell<Vec<(usize, Box<dyn Any>)>>);
+/// The values of a thread, by the addresses of their keys. `None`: the value has been dropped,
+/// because the thread ends.
+type List = Vec<(usize, Option<Box<dyn Any>>)>;
+
+/// The values of a thread.
+pub(super) struct Values(UnsafeCell<List>);
 
 impl Values {
     pub(super) const fn new() -> Self {
@@ -45,7 +49,8 @@ impl<T: 'static> LocalKey<T> {
     /// thread has used.
     ///
     /// # Panics
-    /// If `make` uses this key.
+    /// If `make` uses this key. If the value has been dropped, because the thread ends: in the drop
+    /// of this value, or of one that is dropped later.
     pub fn with<R>(&'static self, act: impl FnOnce(&T) -> R) -> R {
         let Some(local) = worker::current_local() else {
             // Before the executor has started there is nothing but this.
@@ -64,7 +69,7 @@ impl<T: 'static> LocalKey<T> {
                 let is_new = find(values, key).is_none();
                 assert!(is_new, "the value of a key was made with this key");
                 let value = ptr::from_ref(&*made);
-                values.push((key, made));
+                values.push((key, Some(made)));
                 value
             }
         };
@@ -76,18 +81,19 @@ impl<T: 'static> LocalKey<T> {
     }
 }
 
-fn find(values: &[(usize, Box<dyn Any>)], key: usize) -> Option<*const dyn Any> {
+fn find(values: &List, key: usize) -> Option<*const dyn Any> {
     let (_, value) = values.iter().find(|(other, _)| *other == key)?;
-    Some(ptr::from_ref(&**value))
+    Some(ptr::from_ref(&**value.as_ref().expect("the value of a key has been dropped")))
 }
 
 /// The thread ends: drops its values, the last one first. A value that is made by a drop is dropped
-/// too.
+/// too. No key gets a second value, so this ends.
 pub(super) fn drop_all() {
     let Some(local) = worker::current_local() else { return };
     loop {
         // SAFETY: only this thread accesses its values, and the reference ends before the drop.
-        let last = unsafe { (*local.values.0.get()).pop() };
+        let values = unsafe { &mut *local.values.0.get() };
+        let last = values.iter_mut().rev().find_map(|(_, value)| value.take());
         if last.is_none() {
             // SAFETY: as above. The memory of the list is freed too.
             unsafe { *local.values.0.get() = Vec::new() };

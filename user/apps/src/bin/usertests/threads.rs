@@ -30,6 +30,7 @@ tests! { threads:
     start_and_join,
     scoped_threads_borrow,
     values_of_a_thread,
+    a_value_that_uses_itself_when_it_is_dropped,
     parking,
     mutex_excludes,
     condition_variable,
@@ -58,6 +59,9 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
         ["thread-overflows"] => {
             let Ok(sum) = thread::spawn(|| recurse(1 << 20)).join();
             return Some(ExitCode(sum as u8));
+        }
+        ["thread-uses-what-it-drops"] => {
+            let Ok(()) = thread::spawn(|| SELFISH.with(|_| ())).join();
         }
         ["threads-wait"] => wait_with_a_lock_held(),
         ["threads-to-the-limit"] => return Some(start_to_the_limit()),
@@ -159,6 +163,22 @@ async fn values_of_a_thread() -> Outcome {
     check_equal!(results, [8, 15, 22], "each thread has its own");
     check_equal!(DROPPED.load(SeqCst), 8 + 15 + 22, "sum of the values that were dropped");
     check_equal!(use_them(1), 15, "the value of this virtual CPU later");
+    Ok(())
+}
+
+struct Selfish;
+
+impl Drop for Selfish {
+    fn drop(&mut self) {
+        SELFISH.with(|_| ());
+    }
+}
+
+static SELFISH: LocalKey<Selfish> = LocalKey::new(|| Selfish);
+
+async fn a_value_that_uses_itself_when_it_is_dropped() -> Outcome {
+    let status = run(&[HELPER, "thread-uses-what-it-drops"]).await?;
+    check_equal!(status.signal(), Some(signal::SIGABRT), "how it ends");
     Ok(())
 }
 
