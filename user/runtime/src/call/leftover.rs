@@ -2,8 +2,11 @@
 //! that asks for the same. So a timeout on a read loses no bytes, a timeout on an accept no
 //! connection, and a timeout on a wait no exit status.
 //!
-//! May touch: its own table. Every read, accept and wait checks this table first; while it is
-//! empty, which is nearly always the case, the check costs one load.
+//! Bytes of a file are not kept: its position moves back instead, so that a seek or a write after
+//! the dropped read is where it would be without it.
+//!
+//! May touch: its own table, positions of files. Every read, accept and wait checks this table
+//! first; while it is empty, which is nearly always the case, the check costs one load.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -11,6 +14,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::io::Fd;
 use crate::lock::Lock;
+use crate::system;
 
 #[derive(Default)]
 struct Table {
@@ -45,9 +49,11 @@ fn is_empty() -> bool {
     ENTRIES.load(Relaxed) == 0
 }
 
-/// Keeps bytes that were read from `fd` and not delivered.
-pub fn keep_bytes(fd: i32, bytes: &[u8]) {
-    if !bytes.is_empty() {
+/// Undoes a read of these bytes from `fd`, which were not delivered: moves the position back, or
+/// keeps them where there is none.
+pub fn undo_read(fd: i32, bytes: &[u8]) {
+    const FROM_HERE: usize = 1;
+    if !bytes.is_empty() && system::seek(fd, -(bytes.len() as i64), FROM_HERE).is_err() {
         with(|table| table.bytes.entry(fd).or_default().extend(bytes));
     }
 }

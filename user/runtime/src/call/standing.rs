@@ -282,6 +282,6 @@ impl Drop for StandingRead {
         let operation = &mut self.call.operation;
         // SAFETY: the call is cancelled.
         let bytes = unsafe { operation.block.received() };
-        leftover::keep_bytes(operation.fd, bytes.get(self.received.clone()).unwrap_or(&[]));
+        leftover::undo_read(operation.fd, bytes.get(self.received.clone()).unwrap_or(&[]));
     }
 }

@@ -125,7 +125,7 @@ unsafe impl Operation for ReadInto<'_, '_> {
     }
 
     fn abandon(&mut self, value: usize, scratch: &Scratch) {
-        leftover::keep_bytes(self.fd.raw(), self.staged(value, scratch));
+        leftover::undo_read(self.fd.raw(), self.staged(value, scratch));
     }
 }
 
@@ -242,7 +242,7 @@ unsafe impl<B: Buffer> Operation for ReadOwned<'_, B> {
     fn abandon(&mut self, value: usize, _scratch: &Scratch) {
         let fd = self.fd.raw();
         let part = self.part();
-        leftover::keep_bytes(fd, part.get(..value).unwrap_or(part));
+        leftover::undo_read(fd, part.get(..value).unwrap_or(part));
     }
 }
 

@@ -1,12 +1,16 @@
 //! Calls that are cancelled, callers and servers that end, servers that never answer.
 
 use alloc::vec;
+use core::future::{Future, poll_fn};
+use core::pin::Pin;
+use core::task::Poll;
 
 use cops::abi::served::{Reply, Request, operation};
 use cops::process::Resource;
 use cops::time::{Duration, sleep};
 
 use super::by_hand::{Hand, status};
+use super::pages::Opened;
 use super::*;
 use crate::harness::{start, start_tied};
 use crate::raw::Asked;
@@ -14,6 +18,7 @@ use crate::raw::Asked;
 tests! { served:
     a_cancelled_call_leaves_its_buffer,
     a_call_cancelled_after_the_reply_forgets_the_node,
+    a_dropped_read_moves_no_position,
     callers_are_killed,
     a_server_that_dies,
     a_server_that_dies_with_many_callers,
@@ -134,6 +139,38 @@ async fn a_call_cancelled_after_the_reply_forgets_the_node() -> Outcome {
     }
     check_equal!(forgotten(&hand), ROUNDS, "uses of nodes that have ended");
     check!(hand.forgotten.iter().all(|&(node, _)| node == 2), "{:?}", hand.forgotten);
+    Ok(())
+}
+
+/// Reads two bytes of `/disk/f`, and drops the read after the server has replied. Returns where it
+/// has read.
+async fn read_and_drop(opened: &mut Opened) -> Result<u64, Failure> {
+    let Opened { hand, file, .. } = opened;
+    let mut buffer = [0; 2];
+    let mut read = file.read(&mut buffer);
+    let is_ready = poll_fn(|context| Poll::Ready(Pin::new(&mut read).poll(context).is_ready()));
+    check!(!is_ready.await, "a read without its server");
+    let (request, rest) = hand.next().await?;
+    check_equal!(request.operation, operation::READ, "the request");
+    hand.answer(&request, &rest)?;
+    // The kernel completes the call meanwhile.
+    sleep(Duration::from_millis(5)).await;
+    Ok(request.first)
+}
+
+async fn a_dropped_read_moves_no_position() -> Outcome {
+    let mut opened = Opened::with(Hand::mounted().await?).await?;
+    check_equal!(read_and_drop(&mut opened).await?, 0, "where the first read begins");
+    check_equal!(opened.file.seek(SeekFrom::Current(1)).await?, 1, "the position, one further");
+    check_equal!(read_and_drop(&mut opened).await?, 1, "where the second read begins");
+    check_equal!(opened.file.seek(SeekFrom::Start(3)).await?, 3, "another position");
+    check_equal!(read_and_drop(&mut opened).await?, 3, "where a read after a seek begins");
+    let Opened { mut hand, mut file, .. } = opened;
+    let writing = task::spawn_join(async move { file.write(b"x").await }, Priority::DEFAULT);
+    let (request, rest) = hand.next().await?;
+    hand.answer(&request, &rest)?;
+    check_equal!((request.operation, request.first), (operation::WRITE, 3), "the write");
+    check_equal!(soon("the write", writing).await???, 1, "bytes");
     Ok(())
 }
 
