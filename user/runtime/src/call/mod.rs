@@ -279,6 +279,8 @@ fn cancel(lease: &Lease, handle: CallHandle) -> Option<CallResult> {
 
 /// The result of a call that has completed.
 fn arrived(lease: &Lease) -> CallResult {
+    const YIELDS_BEFORE_BACK_OFF: u32 = 3;
+    let mut yields = 0;
     loop {
         if let Some(result) = lease.result() {
             return result;
@@ -288,6 +290,11 @@ fn arrived(lease: &Lease) -> CallResult {
         ring::drain();
         if lease.result().is_none() {
             crate::system::yield_cpu();
+            yields += 1;
+            if yields > YIELDS_BEFORE_BACK_OFF {
+                // That worker may be less urgent than this one, which then continues at once.
+                crate::system::back_off();
+            }
         }
     }
 }
