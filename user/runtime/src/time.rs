@@ -9,9 +9,10 @@ use core::task::Poll;
 
 use crate::call::{Call, Mode, Operation, Request, Scratch};
 use crate::{arch, shared, task};
-use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::syscall::{CLOCK_MONOTONIC, CLOCK_NANOSLEEP};
+use cops_abi::{CoroutineId, Errno, Priority};
+use cops_executor::base_priority;
 
 pub use core::time::Duration;
 
@@ -97,11 +98,39 @@ pub async fn sleep(duration: Duration) {
 }
 
 /// Waits until `deadline` has passed; returns at once if it has. Cancel-safe.
+///
+/// While the kernel has no memory for a timer, the coroutine polls the clock as one of the least
+/// urgent: at its own priority it would keep all that are less urgent from running.
 pub async fn sleep_until(deadline: Instant) {
     while Instant::now() < deadline {
         if Call::new(Sleep::until(deadline)).await.is_err() {
-            // The kernel has no memory for a timer at the moment, so poll the clock.
+            let polling = LeastUrgent::new();
             task::yield_now().await;
+            drop(polling);
+        }
+    }
+}
+
+/// The current coroutine is one of the least urgent. Restores its priority when it is dropped,
+/// unless another one has been set meanwhile.
+struct LeastUrgent {
+    coroutine: CoroutineId,
+    before: Priority,
+}
+
+impl LeastUrgent {
+    fn new() -> Option<Self> {
+        let coroutine = task::current()?;
+        let before = base_priority(coroutine)?;
+        task::set_priority(coroutine, Priority::LEAST_URGENT);
+        Some(Self { coroutine, before })
+    }
+}
+
+impl Drop for LeastUrgent {
+    fn drop(&mut self) {
+        if base_priority(self.coroutine) == Some(Priority::LEAST_URGENT) {
+            task::set_priority(self.coroutine, self.before);
         }
     }
 }

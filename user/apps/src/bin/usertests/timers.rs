@@ -2,18 +2,24 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::task::Poll;
 
-use cops::abi::Errno::{self, EINVAL};
+use cops::abi::Errno::{self, EINVAL, ENOMEM};
 use cops::abi::syscall::{
     CLOCK_GETTIME, CLOCK_MONOTONIC, CLOCK_NANOSLEEP, CLOCK_REALTIME, TIMER_ABSTIME,
 };
+use cops::process::{self, Resource};
 use cops::sync::channel;
 use cops::task::{self, Priority};
 use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
 use futures_util::future::join_all;
 
-use crate::harness::{Outcome, PATIENCE, soon, time_is_counted};
-use crate::{check, check_equal, raw, tests};
+use crate::harness::{Failure, Outcome, PATIENCE, soon, time_is_counted};
+use crate::raw::{self, Asked};
+use crate::{check, check_equal, tests};
 
 tests! { timers:
     never_too_early,
@@ -25,6 +31,7 @@ tests! { timers:
     real_time,
     many,
     cancelled,
+    a_sleep_without_memory_lets_others_run,
 }
 
 async fn never_too_early() -> Outcome {
@@ -209,5 +216,44 @@ async fn cancelled() -> Outcome {
         let long = sleep(Duration::from_secs(100));
         check!(timeout(Duration::from_micros(50), long).await.is_err(), "a long sleep was short");
     }
+    Ok(())
+}
+
+/// The kernel has no memory for the call, so the library polls the clock.
+async fn a_sleep_without_memory_lets_others_run() -> Outcome {
+    const FOREVER: [usize; 2] = [1_000_000, 0];
+    const STEPS: u32 = 1000;
+    let own = task::current().ok_or(Failure("no coroutine".into()))?;
+    let steps = Arc::new(AtomicU32::new(0));
+    let counted = steps.clone();
+    task::spawn(
+        async move {
+            for _ in 0..STEPS {
+                counted.fetch_add(1, Relaxed);
+                task::yield_now().await;
+            }
+        },
+        Priority::DEFAULT,
+    );
+    process::set_quota(0, Resource::Memory, process::quota(0, Resource::Memory)?.used)?;
+    let refused = loop {
+        match raw::ask(CLOCK_NANOSLEEP, [1, 0, FOREVER.as_ptr().addr()]) {
+            Asked::InFlight(_) => {}
+            Asked::Done(result) => break result,
+        }
+    };
+    check_equal!(refused, Err(ENOMEM), "the sleep for which there is no memory");
+    let urgent = Priority::saturating(1);
+    task::set_priority(own, urgent);
+    sleep(Duration::from_millis(50)).await;
+    check_equal!(steps.load(Relaxed), STEPS, "steps of a less urgent coroutine");
+    check_equal!(task::current_priority(), urgent, "the priority after the sleep");
+
+    let mut long = pin!(sleep(Duration::from_secs(1000)));
+    let is_ready = poll_fn(|context| Poll::Ready(long.as_mut().poll(context).is_ready())).await;
+    check!(!is_ready, "it has not slept");
+    check_equal!(task::current_priority(), Priority::LEAST_URGENT, "the priority meanwhile");
+    long.set(sleep(Duration::ZERO));
+    check_equal!(task::current_priority(), urgent, "the priority after a sleep that was dropped");
     Ok(())
 }
