@@ -102,7 +102,10 @@ pub(crate) fn set_kernel_model(model: u8) -> Result<(), Errno> {
 /// Limits how long synchronous writes to a socket wait; zero: no limit.
 pub(crate) fn set_send_timeout(fd: i32, limit: Duration) -> Result<(), Errno> {
     let (level, name) = socket_option::SEND_TIMEOUT;
-    let time = [limit.as_secs(), limit.subsec_micros().into()];
+    // Rounded up: 0 would be no limit.
+    let microseconds = limit.as_nanos().div_ceil(1000);
+    let time = [microseconds / 1_000_000, microseconds % 1_000_000];
+    let time = time.map(|part| i64::try_from(part).unwrap_or(i64::MAX));
     let place = time.as_ptr().expose_provenance();
     let arguments = [fd as usize, level, name, place, size_of_val(&time)];
     // SAFETY: the kernel only reads the two numbers, and has done so when the call returns.
