@@ -65,7 +65,10 @@ impl TcpListener {
         Ok(Self { fd })
     }
 
-    /// Accepts the next connection. Cancel-safe: dropping the future loses no connection.
+    /// Accepts the next connection. Cancel-safe: dropping the future loses no connection. One that
+    /// has arrived by then is kept for the next call of `accept`. A call that waits already does
+    /// not get it, but the next one to arrive. So where several coroutines accept from one
+    /// listener, one that has dropped such a future should call `accept` again.
     ///
     /// # Errors
     /// `EMFILE`: this process has reached its limit of descriptors; the connection waits.
