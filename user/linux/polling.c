@@ -170,35 +170,49 @@ static void *write_soon(void *argument) {
     return NULL;
 }
 
-/* A wait for one of many, which another thread makes ready. */
+/* A wait for one of many, which another thread makes ready: of so many that the kernel looks at
+   them in one step or in several, in the call itself and after it. */
 enum { MANY = 100 };
-static void many(void) {
-    int ends[MANY][2];
+static int sizes[] = {16, 17, 32, 33, 48, 49, MANY};
+static int many_ends[MANY][2];
+
+static void one_of(int size, int which) {
     struct pollfd all[MANY];
     pthread_t thread;
-    for (int i = 0; i < MANY; i++) {
-        CHECK(pipe(ends[i]) == 0);
-        all[i] = (struct pollfd){ends[i][0], POLLIN, 0x55};
+    char bytes[8];
+    fd_set set;
+    FD_ZERO(&set);
+    for (int i = 0; i < size; i++) {
+        all[i] = (struct pollfd){many_ends[i][0], POLLIN, 0x55};
+        FD_SET(many_ends[i][0], &set);
     }
-    for (int which = 0; which < MANY; which += 33) {
-        CHECK(pthread_create(&thread, NULL, write_soon, &ends[which][1]) == 0);
-        CHECK(poll(all, MANY, -1) == 1);
-        for (int i = 0; i < MANY; i++)
-            CHECK(all[i].revents == (i == which ? POLLIN : 0));
-        char bytes[8];
-        CHECK(pthread_join(thread, NULL) == 0 && read(ends[which][0], bytes, 8) == 8);
-        fd_set set;
-        FD_ZERO(&set);
-        for (int i = 0; i < MANY; i++)
-            FD_SET(ends[i][0], &set);
-        CHECK(pthread_create(&thread, NULL, write_soon, &ends[which][1]) == 0);
-        CHECK(select(ends[MANY - 1][0] + 1, &set, NULL, NULL, NULL) == 1);
-        for (int i = 0; i < MANY; i++)
-            CHECK(!FD_ISSET(ends[i][0], &set) == (i != which));
-        CHECK(pthread_join(thread, NULL) == 0 && read(ends[which][0], bytes, 8) == 8);
+    int64_t begin = now();
+    CHECK(pthread_create(&thread, NULL, write_soon, &many_ends[which][1]) == 0);
+    CHECK(poll(all, size, 20000) == 1);
+    for (int i = 0; i < size; i++)
+        CHECK(all[i].revents == (i == which ? POLLIN : 0));
+    CHECK(pthread_join(thread, NULL) == 0 && read(many_ends[which][0], bytes, 8) == 8);
+    struct timeval time = {20, 0};
+    CHECK(pthread_create(&thread, NULL, write_soon, &many_ends[which][1]) == 0);
+    CHECK(select(many_ends[size - 1][0] + 1, &set, NULL, NULL, &time) == 1);
+    for (int i = 0; i < size; i++)
+        CHECK(!FD_ISSET(many_ends[i][0], &set) == (i != which));
+    CHECK(pthread_join(thread, NULL) == 0 && read(many_ends[which][0], bytes, 8) == 8);
+    /* At the end of the time a call finds what has not woken it. */
+    CHECK(now() - begin < 20000000000);
+}
+
+static void many(void) {
+    for (int i = 0; i < MANY; i++)
+        CHECK(pipe(many_ends[i]) == 0);
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int which[] = {0, 15, 16, sizes[i] - 1};
+        for (int j = 0; j < 4; j++)
+            if (which[j] < sizes[i])
+                one_of(sizes[i], which[j]);
     }
     for (int i = 0; i < MANY; i++)
-        CHECK(close(ends[i][0]) == 0 && close(ends[i][1]) == 0);
+        CHECK(close(many_ends[i][0]) == 0 && close(many_ends[i][1]) == 0);
 }
 
 static volatile int handled;

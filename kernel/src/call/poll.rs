@@ -304,6 +304,10 @@ impl PollCall {
             self.timer = Some(Timer::new(deadline, &waker, waiter.priority, process.clone())?);
         }
         self.waiter = Some(waiter);
+        if let (Phase::Look(_), 0) = (self.phase, self.ready) {
+            // The files that have been looked at were not watched.
+            self.phase = Phase::Look(0);
+        }
         Ok(true)
     }
 
