@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -185,6 +186,67 @@ static void several_instances(void) {
     CHECK(close(one) == 0 && close(two) == 0 && close(counter) == 0);
 }
 
+/* Entries that have been reported and are not ready any more: a poll of their instance waits for
+   their next events. More of them, and of instances, than the kernel looks at in one step. */
+enum { INSTANCES = 20, STALE = 9 };
+static int stale[INSTANCES][STALE];
+static void *write_stale(void *argument) {
+    uint64_t value = 1;
+    usleep(20000);
+    CHECK(write(*(int *)argument, &value, 8) == 8);
+    return NULL;
+}
+
+static int64_t milliseconds(void) {
+    struct timespec time;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &time) == 0);
+    return time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+static void polls_of_stale(int instances, int entries, int which) {
+    struct pollfd all[INSTANCES];
+    struct epoll_event events[STALE];
+    uint64_t value = 1;
+    pthread_t thread;
+    for (int i = 0; i < instances; i++) {
+        all[i] = (struct pollfd){epoll_create1(0), POLLIN, 0};
+        for (int j = 0; j < entries; j++) {
+            stale[i][j] = eventfd(0, 0);
+            CHECK(control(all[i].fd, EPOLL_CTL_ADD, stale[i][j], EPOLLIN, j) == 0);
+            CHECK(write(stale[i][j], &value, 8) == 8);
+        }
+        CHECK(epoll_wait(all[i].fd, events, STALE, -1) == entries);
+        for (int j = 0; j < entries; j++) {
+            /* The second event uses up the watch that the report has armed. */
+            CHECK(write(stale[i][j], &value, 8) == 8);
+            CHECK(read(stale[i][j], &value, 8) == 8 && value == 2);
+            value = 1;
+        }
+    }
+    /* One that does not ask for it sleeps. */
+    struct pollfd other = {all[0].fd, POLLOUT, 0};
+    CHECK(poll(&other, 1, 1) == 0 && poll(all, instances, which % 2) == 0);
+    CHECK(pthread_create(&thread, NULL, write_stale, &stale[which][entries - 1]) == 0);
+    int64_t begin = milliseconds();
+    CHECK(poll(all, instances, 10000) == 1 && milliseconds() - begin < 10000);
+    for (int i = 0; i < instances; i++)
+        CHECK(all[i].revents == (i == which ? POLLIN : 0));
+    CHECK(ready(all[which].fd) == EPOLLIN && ready_data == entries - 1);
+    CHECK(pthread_join(thread, NULL) == 0);
+    for (int i = 0; i < instances; i++) {
+        for (int j = 0; j < entries; j++)
+            CHECK(close(stale[i][j]) == 0);
+        CHECK(close(all[i].fd) == 0);
+    }
+}
+
+static void stale_entries(void) {
+    polls_of_stale(1, 1, 0);
+    polls_of_stale(1, STALE, 0);
+    for (int which = 0; which < INSTANCES; which++)
+        polls_of_stale(INSTANCES, 8, which);
+}
+
 /* Entries by level take turns: all are reported, however few a call returns. */
 enum { MANY = 50 };
 static void turns(void) {
@@ -324,6 +386,7 @@ int main(void) {
     closing();
     once_in_a_report();
     several_instances();
+    stale_entries();
     turns();
     threads();
     waits();

@@ -43,6 +43,9 @@ const LOOKING: usize = 2;
 /// The work of a step that looks at files and watches them, which takes some 1,700 instructions for
 /// each descriptor if the file has many watches.
 const WATCHING: usize = WORK;
+/// Entries of epoll instances that are not ready any more, and that a step arms again. It ends
+/// before the next one.
+const ARMED: usize = 4;
 /// Memory for a descriptor that is waited for: its place, its watches, and its file's memory, which
 /// the place keeps if the file is closed.
 const POLLED_BYTES: u64 =
@@ -59,6 +62,8 @@ pub struct PollCall {
     deadline_ticks: Option<u64>,
     timer: Option<Timer>,
     waiter: Option<Waiter>,
+    /// Its level, with which entries of epoll instances are armed.
+    priority: Priority,
 }
 
 #[derive(Clone, Copy)]
@@ -130,12 +135,10 @@ impl AllPolled {
         self.chunks.get(index / STEP)?.get(index % STEP)
     }
 
-    /// The descriptors of a step that begins at `first`, which is a multiple of [`STEP`].
+    /// The descriptors of a step that begins at `first`: up to the next multiple of [`STEP`].
     fn step(&mut self, first: usize) -> &mut [Polled] {
-        match self.chunks.get_mut(first / STEP) {
-            Some(chunk) => chunk,
-            None => &mut [],
-        }
+        let chunk = self.chunks.get_mut(first / STEP);
+        chunk.and_then(|chunk| chunk.get_mut(first % STEP..)).unwrap_or_default()
     }
 }
 
@@ -153,15 +156,21 @@ impl Leftover for AllPolled {
 }
 
 impl Polled {
-    /// Looks at the file, and watches it first if a coroutine waits.
+    /// Looks at the file, and watches it first if a coroutine waits. Returns false if it has to be
+    /// looked at again, because it has used up `visits`.
     ///
     /// # Errors
     /// `ENOMEM`.
-    fn look(&mut self, party: Party, waiter: Option<Waiter>) -> Result<(), Errno> {
-        let Some(file) = &self.file else { return Ok(()) };
+    fn look(
+        &mut self,
+        asker: (Party, Priority),
+        waiter: Option<Waiter>,
+        visits: &mut usize,
+    ) -> Result<bool, Errno> {
+        let Some(file) = &self.file else { return Ok(true) };
         let Some(file) = file.upgrade() else {
             self.found = INVALID;
-            return Ok(());
+            return Ok(true);
         };
         let wanted = self.asked | ALWAYS;
         if let Some(waiter) = waiter {
@@ -175,8 +184,9 @@ impl Polled {
             let watcher: Arc<dyn Watcher> = watch.clone();
             file.watch(&watcher, wanted, waiter.priority)?;
         }
-        self.found = file.readiness(party) & wanted;
-        Ok(())
+        let Some(events) = file.look(wanted, asker, visits) else { return Ok(false) };
+        self.found = events & wanted;
+        Ok(true)
     }
 
     fn unwatch(&self) {
@@ -188,20 +198,33 @@ impl Polled {
 }
 
 impl PollCall {
-    /// A call that waits until `deadline_ticks`; `None`: for ever. Descriptors are charged to
-    /// `family`.
+    /// A call of this level that waits until `deadline_ticks`; `None`: for ever. Descriptors are
+    /// charged to `family`.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(form: Form, deadline_ticks: Option<u64>, family: Family) -> Result<Self, Errno> {
+    pub fn new(
+        form: Form,
+        deadline_ticks: Option<u64>,
+        family: Family,
+        priority: Priority,
+    ) -> Result<Self, Errno> {
         let polled = Some(try_box(AllPolled {
             chunks: List::new(),
             count: 0,
             charge: Charge::nothing(family),
             next: None,
         })?);
-        let phase = Phase::Gather(0);
-        Ok(Self { form, polled, phase, ready: 0, deadline_ticks, timer: None, waiter: None })
+        Ok(Self {
+            form,
+            polled,
+            phase: Phase::Gather(0),
+            ready: 0,
+            deadline_ticks,
+            timer: None,
+            waiter: None,
+            priority,
+        })
     }
 
     /// Until when it lasts at most.
@@ -258,13 +281,16 @@ impl PollCall {
                 self.phase = next.map_or(Phase::Look(0), Phase::Gather);
             }
             Phase::Look(from) => {
-                let mut ready = 0;
+                let asker = (process.party(), self.priority);
+                let (mut next, mut visits) = (from, ARMED);
                 for polled in polled.step(from) {
-                    polled.look(process.party(), watching)?;
-                    ready += self.form.count((polled.descriptor, polled.asked), polled.found)?;
+                    if !polled.look(asker, watching, &mut visits)? {
+                        break;
+                    }
+                    self.ready +=
+                        self.form.count((polled.descriptor, polled.asked), polled.found)?;
+                    next += 1;
                 }
-                self.ready += ready;
-                let next = from + STEP;
                 self.phase = if next < polled.count {
                     Phase::Look(next)
                 } else if self.ready > 0 || self.is_over() {
@@ -303,7 +329,7 @@ impl PollCall {
             let waker = cops_executor::waker_of(waiter.coroutine);
             self.timer = Some(Timer::new(deadline, &waker, waiter.priority, process.clone())?);
         }
-        self.waiter = Some(waiter);
+        (self.waiter, self.priority) = (Some(waiter), waiter.priority);
         if let (Phase::Look(_), 0) = (self.phase, self.ready) {
             // The files that have been looked at were not watched.
             self.phase = Phase::Look(0);
@@ -319,6 +345,7 @@ impl PollCall {
         if let Some(waiter) = &mut self.waiter {
             waiter.priority = priority;
         }
+        self.priority = priority;
     }
 }
 

@@ -9,6 +9,7 @@
 //!   add, modify ---> armed, and listed if ready
 //!   event            armed -> listed
 //!   harvest          listed -> armed (-> listed, if it is level-triggered and was ready)
+//!   look             listed -> armed, if it is not ready
 //!   delete, close    -> removed
 //! ```
 //!
@@ -40,8 +41,6 @@ pub const PER_PORTION: usize = cops_abi::poll::EPOLL_EVENTS_MAX;
 const EXAMINED_PER_ENTRY: usize = 2;
 /// Entries freed in one portion. To free one takes as long as to look at this many.
 const FREED_PER_PORTION: usize = 4;
-/// Entries of which a look at the instance itself examines the files.
-const LOOKED_AT: usize = 8;
 
 /// A descriptor and its file.
 type Key = (usize, usize);
@@ -193,6 +192,11 @@ impl Ready {
         self.list.lock().arrivals
     }
 
+    /// The oldest entry.
+    fn first(&self) -> Option<Arc<Entry>> {
+        self.list.lock().entries.first().map(|(_, entry)| entry.clone())
+    }
+
     /// Takes the oldest entry out of the list, if it did not come after this arrival.
     fn pop(&self, last: u64) -> Option<Arc<Entry>> {
         let mut list = self.list.lock();
@@ -237,22 +241,31 @@ impl Epoll {
         !self.ready.list.lock().entries.is_empty()
     }
 
-    /// Whether an entry is ready, for a process of `party`. If many are listed that are not, it
-    /// says that one is.
-    pub fn has_ready(&self, party: Party) -> bool {
-        let mut from = 0;
-        for _ in 0..LOOKED_AT {
-            let entry = {
-                let list = self.ready.list.lock();
-                let Some((&arrival, entry)) = list.entries.at_or_after(&from) else { return false };
-                from = arrival + 1;
-                entry.clone()
-            };
-            if entry.is_ready(party) {
-                return true;
+    /// Whether an entry is ready, for a process of `party`. An entry at the head of the list that
+    /// is not ready is taken out and armed with `priority`: its next event notifies those that wait
+    /// for the instance. Arms at most `visits`, and subtracts those that it has armed. `None`: there
+    /// are more.
+    pub fn look(&self, party: Party, priority: Priority, visits: &mut usize) -> Option<bool> {
+        loop {
+            let Some(first) = self.ready.first() else { return Some(false) };
+            if first.is_ready(party) {
+                return Some(true);
             }
+            if *visits == 0 {
+                return None;
+            }
+            *visits -= 1;
+            // Another one, if a harvest has taken that.
+            let Some(entry) = self.ready.pop(u64::MAX) else { return Some(false) };
+            if entry.file.strong_count() == 0 {
+                self.remove(&entry);
+                *visits = 0;
+                continue;
+            }
+            // Every direction has been armed before, so there is no error. It is listed again if it
+            // is ready now.
+            let _ = self.arm(&entry, party, priority);
         }
-        true
     }
 
     fn key(descriptor: usize, file: &Arc<File>) -> Key {

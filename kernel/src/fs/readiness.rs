@@ -25,7 +25,7 @@ impl File {
             Object::Paired(paired) => paired.readiness(),
             Object::Event(counter) => counter.readiness(),
             Object::Timer(timer) => timer.readiness(),
-            Object::Epoll(instance) => bits_if(instance.has_ready(party), READABLE),
+            Object::Epoll(instance) => bits_if(instance.has_listed(), READABLE),
             Object::ConsoleInput => bits_if(terminal::is_ready(party), READABLE),
             Object::ConsoleOutput | Object::ConsoleError => {
                 bits_if(console::has_room_or_notifies(), WRITABLE)
@@ -40,6 +40,24 @@ impl File {
             | Object::Served(_)
             | Object::Device { .. }
             | Object::Disk { .. } => READABLE | WRITABLE,
+        }
+    }
+
+    /// As [`Self::readiness`], if some of the events in `wanted` are. Of an epoll instance, entries
+    /// that are not ready any more are armed with the asker's priority, at most `visits`. `None`:
+    /// there are more, so that it has to be looked at again.
+    pub fn look(
+        &self,
+        wanted: u32,
+        (party, priority): (Party, Priority),
+        visits: &mut usize,
+    ) -> Option<u32> {
+        match &self.object {
+            Object::Epoll(instance) if wanted & READABLE != 0 => {
+                let is_ready = instance.look(party, priority, visits)?;
+                Some(bits_if(is_ready, READABLE))
+            }
+            _ => Some(self.readiness(party)),
         }
     }
 

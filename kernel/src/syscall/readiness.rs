@@ -42,14 +42,14 @@ pub fn dispatch(
                 return Err(Errno::EINVAL);
             }
             let form = Form::Array { address: args.number(0), count };
-            poll(process, form, args.optional_structure(2, time::TIMESPEC_BYTES)?)?
+            poll(cpu, form, args.optional_structure(2, time::TIMESPEC_BYTES)?)?
         }
         number::PSELECT6 => {
             let count = usize::try_from(args.number(0) as i32).map_err(|_| Errno::EINVAL)?;
             let addresses = [1, 2, 3].map(|index| args.number(index));
             let sets = Sets { addresses, count: count.min(POLL_MAX), stored: 0 };
             let time = args.optional_structure(4, time::TIMESPEC_BYTES)?;
-            poll(process, Form::Sets(sets), time)?
+            poll(cpu, Form::Sets(sets), time)?
         }
         number::EPOLL_CREATE1 => {
             let flags = args.flags(0, open::CLOSE_ON_EXEC as usize)? as u32;
@@ -78,13 +78,15 @@ pub fn insert(process: &Process, object: Object, flags: u32) -> CallResult {
 }
 
 /// `ppoll` or `pselect6` with this time-out.
-fn poll(process: &Process, form: Form, time: Option<UserRange>) -> Result<Operation, Errno> {
+fn poll(cpu: &VirtualCpu, form: Form, time: Option<UserRange>) -> Result<Operation, Errno> {
     mm::admit()?;
+    let process = &cpu.process;
     let deadline_ticks = match time {
         Some(time) => Some(time::deadline_ticks(process, Clock::Monotonic, 0, time)?),
         None => None,
     };
-    let call = PollCall::new(form, deadline_ticks, process.family)?;
+    let priority = process.current_priority(cpu);
+    let call = PollCall::new(form, deadline_ticks, process.family, priority)?;
     Ok(Operation::Poll(try_box(call)?))
 }
 
