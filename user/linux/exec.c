@@ -2,6 +2,7 @@
    started with arguments, is what is executed. Runs on Linux too. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -328,6 +329,48 @@ static void ends_meanwhile(void) {
     }
 }
 
+/* Stopped twice: before the program is loaded, so that all threads are held, and when it is being
+   replaced, while many of them still are. */
+static atomic_uint told;
+static void *spin_when_told(void *unused) {
+    begun++;
+    while (!told)
+        syscall(SYS_futex, &told, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+    for (;;)
+        counter++;
+    return unused;
+}
+
+static void executes_beside_many(void) {
+    start(spin_when_told, 100);
+    await_begun(100);
+    told = 1;
+    CHECK(write(pipe_ends[1], "x", 1) == 1);
+    syscall(SYS_futex, &told, FUTEX_WAKE_PRIVATE, 1000, NULL, NULL, 0);
+    execute_code((void *)42);
+}
+
+static void stopped_meanwhile(void) {
+    char byte;
+    CHECK(pipe(pipe_ends) == 0);
+    for (int round = 0; round < 60; round++) {
+        begun = 0;
+        pid_t child = fork_child(executes_beside_many);
+        CHECK(read(pipe_ends[0], &byte, 1) == 1);
+        for (int stop = 0; stop < 4; stop++) {
+            usleep(round % 20 * 100);
+            CHECK(kill(child, SIGSTOP) == 0);
+            usleep(2000);
+            CHECK(kill(child, SIGCONT) == 0);
+        }
+        int status = -1, looks = 0;
+        while (waitpid(child, &status, WNOHANG) == 0 && ++looks < 20000)
+            usleep(1000);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 42);
+    }
+    CHECK(close(pipe_ends[0]) == 0 && close(pipe_ends[1]) == 0);
+}
+
 static void put(const char *path, const void *bytes, size_t count, mode_t mode) {
     unlink(path);
     int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -549,6 +592,7 @@ int main(int count, char **arguments) {
     several_threads();
     all_at_once();
     ends_meanwhile();
+    stopped_meanwhile();
     files_that_change();
     nothing_is_lost();
     bad_headers();
