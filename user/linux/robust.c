@@ -43,6 +43,13 @@ static void begin(int protocol) {
         make(&shared->mutex[i], protocol, PTHREAD_MUTEX_ROBUST, PTHREAD_PROCESS_SHARED);
 }
 
+static void *does_nothing(void *unused) {
+    sem_post(&shared->ready);
+    for (;;)
+        pause();
+    return unused;
+}
+
 static void lock_from(int first) {
     for (int i = first; i < first + EACH; i++)
         CHECK(pthread_mutex_lock(&shared->mutex[i]) == 0);
@@ -127,6 +134,102 @@ static void owners_execute(int protocol) {
     }
 }
 
+static void *execute_soon(void *unused) {
+    sem_wait(&shared->go);
+    execl(own_path, own_path, "end", NULL);
+    _exit(9);
+    return unused;
+}
+
+/* As pthread_mutex_lock, but for a few seconds only. */
+static int lock_in_time(int index) {
+    struct timespec until;
+    CHECK(clock_gettime(CLOCK_REALTIME, &until) == 0);
+    until.tv_sec += 20;
+    return pthread_mutex_timedlock(&shared->mutex[index], &until);
+}
+
+/* A thread ends after it has unlocked a mutex, and before it has woken a waiter. */
+static void unlocks_in_part(void) {
+    static void *head[3];
+    head[0] = head;
+    head[1] = (void *)0;
+    head[2] = (void *)&shared->both;
+    CHECK(syscall(SYS_set_robust_list, head, 24L) == 0);
+    shared->both = 0;
+}
+
+static void waits_for_both(void) {
+    struct timespec time = {20, 0};
+    CHECK(syscall(SYS_futex, &shared->both, FUTEX_WAIT, 1, &time, NULL, 0) == 0);
+}
+
+static void unlocked_in_part(void) {
+    begin(PTHREAD_PRIO_NONE);
+    shared->both = 1;
+    pid_t waiter = fork_child(waits_for_both);
+    until_asleep(waiter);
+    ended_with(fork_child(unlocks_in_part), 0);
+    ended_with(waiter, 0);
+}
+
+/* Many threads of a program wait for one of them, and then another process. They end together. */
+enum { CROWD = 30 };
+static void *in_crowd(void *unused) {
+    while ((*word(0) & FUTEX_TID_MASK) == 0)
+        usleep(1000);
+    sem_post(&shared->ready);
+    pthread_mutex_lock(&shared->mutex[0]);
+    return unused;
+}
+
+static void *owns_in_crowd(void *unused) {
+    CHECK(pthread_mutex_lock(&shared->mutex[0]) == 0);
+    sem_post(&shared->ready);
+    for (;;)
+        pause();
+    return unused;
+}
+
+/* The owner is the first thread, the last one, or one between. */
+static int owner_at;
+static void crowd(void) {
+    pthread_attr_t small;
+    CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 65536) == 0);
+    pthread_t thread;
+    if (owner_at == 0) {
+        CHECK(pthread_mutex_lock(&shared->mutex[0]) == 0);
+        sem_post(&shared->ready);
+    }
+    for (int i = 1; i <= CROWD; i++)
+        CHECK(pthread_create(&thread, &small, i == owner_at ? owns_in_crowd : in_crowd, NULL) == 0);
+    execute_soon(NULL);
+}
+
+static void waits_behind_crowd(void) {
+    CHECK(lock_in_time(0) == EOWNERDEAD);
+    CHECK(pthread_mutex_consistent(&shared->mutex[0]) == 0);
+    CHECK(pthread_mutex_unlock(&shared->mutex[0]) == 0);
+}
+
+static void behind_many(void) {
+    for (int round = 0; round < 6; round++) {
+        begin(PTHREAD_PRIO_NONE);
+        owner_at = round / 2 * CROWD / 2;
+        pid_t child = fork_child(crowd);
+        for (int i = 0; i <= CROWD - (owner_at != 0); i++)
+            sem_wait(&shared->ready);
+        usleep(50000);
+        pid_t waiter = fork_child(waits_behind_crowd);
+        until_asleep(waiter);
+        if (round % 2 == 0)
+            kill_child(child);
+        else
+            sem_post(&shared->go), ended_with(child, 0);
+        ended_with(waiter, 0);
+    }
+}
+
 /* Hostile: the list of one thread is a circle, that of another leads nowhere. */
 static void *has_circle(void *unused) {
     static void *head[3], *entry;
@@ -168,13 +271,6 @@ static void hostile_lists(void) {
 
 /* A process that is killed has a mutex with inheritance, for which another one waits. A third locks
    it at the moment at which the word says that the owner has died: it is one after the other. */
-static void *does_nothing(void *unused) {
-    sem_post(&shared->ready);
-    for (;;)
-        pause();
-    return unused;
-}
-
 static void has_many_threads(void) {
     pthread_attr_t small;
     CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 65536) == 0);
@@ -228,6 +324,8 @@ int main(int count, char **arguments) {
         for (;;)
             pause();
     }
+    if (count > 1 && strcmp(arguments[1], "end") == 0)
+        return 0;
     own_path = arguments[0];
     setvbuf(stdout, NULL, _IONBF, 0);
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -236,6 +334,8 @@ int main(int count, char **arguments) {
     owners_execute(PTHREAD_PRIO_NONE);
     owners_execute(PTHREAD_PRIO_INHERIT);
     hostile_lists();
+    unlocked_in_part();
+    behind_many();
     puts("no mutex is lost");
     return 0;
 }

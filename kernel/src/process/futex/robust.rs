@@ -13,6 +13,9 @@ const PORTION_MUTEXES: usize = 4;
 /// circle.
 const MUTEXES_MAX: usize = 2048;
 
+/// The bit of an entry of the list: its mutex has priority inheritance.
+const INHERITS: usize = 1;
+
 /// The bits of a mutex's word.
 pub(in crate::process) mod word {
     /// The id of its owner.
@@ -59,16 +62,16 @@ impl Releasing {
     /// Releases some mutexes of the thread. Returns whether there are more.
     pub fn release_some(&mut self, process: &Process) -> bool {
         for _ in 0..PORTION_MUTEXES {
-            let entry = self.next & !1;
+            let entry = self.next & !INHERITS;
             if entry == self.head || self.left == 0 {
-                if self.pending & !1 != 0 {
-                    self.release(process, self.pending);
+                if self.pending & !INHERITS != 0 {
+                    self.release(process, self.pending, true);
                 }
                 return false;
             }
             let Some(next) = read(process, entry) else { return false };
-            if entry != self.pending & !1 {
-                self.release(process, self.next);
+            if entry != self.pending & !INHERITS {
+                self.release(process, self.next, false);
             }
             self.next = next;
             self.left -= 1;
@@ -77,9 +80,10 @@ impl Releasing {
     }
 
     /// If the thread owns the mutex of this entry, records that its owner has died, and wakes a
-    /// waiter. An entry that cannot be accessed is skipped.
-    fn release(&self, process: &Process, entry: usize) {
-        let address = (entry & !1).wrapping_add(self.offset);
+    /// waiter. An entry that cannot be accessed is skipped. `is_pending`: the thread was locking or
+    /// unlocking it.
+    fn release(&self, process: &Process, entry: usize, is_pending: bool) {
+        let address = (entry & !INHERITS).wrapping_add(self.offset);
         let Some(place) = UserRange::new(address, 4).filter(|_| address.is_multiple_of(4)) else {
             return;
         };
@@ -89,7 +93,15 @@ impl Releasing {
         };
         // The other threads of the process can change the word only a few times in between.
         for _ in 0..PORTION_MUTEXES {
-            if before & word::OWNER != self.owner {
+            let owner = before & word::OWNER;
+            if is_pending && owner == 0 && entry & INHERITS == 0 {
+                // As on Linux: the thread has unlocked it and has not woken a waiter yet, or a wake
+                // was for the thread, and the thread has not locked it yet. This is also how a
+                // waiter of another process is found behind many threads that end.
+                process.wake_one_on_futex(process.futex_word(address));
+                return;
+            }
+            if owner != self.owner {
                 return;
             }
             let after = before & word::WAITERS | word::OWNER_DIED;
