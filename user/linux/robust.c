@@ -134,11 +134,21 @@ static void owners_execute(int protocol) {
     }
 }
 
+/* The first thread, which runs, ends while another one executes a program: its mutex is found. */
 static void *execute_soon(void *unused) {
     sem_wait(&shared->go);
     execl(own_path, own_path, "end", NULL);
     _exit(9);
     return unused;
+}
+
+static void runs_beside_execve(void) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, execute_soon, NULL) == 0);
+    CHECK(pthread_mutex_lock(&shared->mutex[0]) == 0);
+    sem_post(&shared->ready);
+    for (;;)
+        ;
 }
 
 /* As pthread_mutex_lock, but for a few seconds only. */
@@ -147,6 +157,17 @@ static int lock_in_time(int index) {
     CHECK(clock_gettime(CLOCK_REALTIME, &until) == 0);
     until.tv_sec += 20;
     return pthread_mutex_timedlock(&shared->mutex[index], &until);
+}
+
+static void first_ends_late(void) {
+    for (int round = 0; round < 100; round++) {
+        begin(PTHREAD_PRIO_NONE);
+        pid_t child = fork_child(runs_beside_execve);
+        sem_wait(&shared->ready);
+        sem_post(&shared->go);
+        CHECK(lock_in_time(0) == EOWNERDEAD);
+        ended_with(child, 0);
+    }
 }
 
 /* A thread ends after it has unlocked a mutex, and before it has woken a waiter. */
@@ -334,6 +355,7 @@ int main(int count, char **arguments) {
     owners_execute(PTHREAD_PRIO_NONE);
     owners_execute(PTHREAD_PRIO_INHERIT);
     hostile_lists();
+    first_ends_late();
     unlocked_in_part();
     behind_many();
     puts("no mutex is lost");

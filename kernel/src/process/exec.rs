@@ -244,10 +244,16 @@ impl Process {
             let _ = cpus.release_one();
             let Some((cpu, state)) = cpus.at_or_after(next) else {
                 let threads = usize::from(keeper.index >= cops_abi::page::MAX_CPUS);
-                if cpus.census().alive() <= 1 && cpus.thread_count() == threads {
-                    return Others::Ended;
-                }
+                let has_more = cpus.census().alive() > 1 || cpus.thread_count() != threads;
+                let first = cpus.get(0).map(|(cpu, _)| cpu.clone());
                 drop(cpus);
+                if !has_more {
+                    // The first thread keeps its number. It may have ended since this pass has
+                    // looked at it.
+                    let first = first.filter(|first| !core::ptr::eq(&**first, keeper));
+                    let list = first.and_then(|first| self.take_robust(&first));
+                    return list.map_or(Others::Ended, |list| Others::Robust(list, 0));
+                }
                 // Some had a hart, and end when they leave it: they are looked at again.
                 self.hurry_paused();
                 return Others::More(0);
