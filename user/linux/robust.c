@@ -26,7 +26,7 @@ enum { FROM_FIRST, FROM_ANOTHER, WAYS };
 
 static struct shared {
     pthread_mutex_t mutex[MUTEXES];
-    sem_t ready, go;
+    sem_t ready, go, turn;
     atomic_int inside, both, turns;
 } *shared;
 static char *own_path;
@@ -39,6 +39,7 @@ static volatile uint32_t *word(int index) {
 static void begin(int protocol) {
     memset((void *)shared, 0, sizeof *shared);
     CHECK(sem_init(&shared->ready, 1, 0) == 0 && sem_init(&shared->go, 1, 0) == 0);
+    CHECK(sem_init(&shared->turn, 1, 0) == 0);
     for (int i = 0; i < MUTEXES; i++)
         make(&shared->mutex[i], protocol, PTHREAD_MUTEX_ROBUST, PTHREAD_PROCESS_SHARED);
 }
@@ -166,6 +167,48 @@ static void first_ends_late(void) {
         sem_wait(&shared->ready);
         sem_post(&shared->go);
         CHECK(lock_in_time(0) == EOWNERDEAD);
+        ended_with(child, 0);
+    }
+}
+
+/* A mutex with inheritance is handed over to a thread that another one ends by execve at about that
+   time: it does not stay with it. */
+static void *waits_for_mutex(void *unused) {
+    sem_post(&shared->ready);
+    pthread_mutex_lock(&shared->mutex[0]);
+    for (;;)
+        pause();
+    return unused;
+}
+
+static void waits_beside_execve(void) {
+    pthread_attr_t small;
+    CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 65536) == 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, &small, waits_for_mutex, NULL) == 0);
+    sem_wait(&shared->ready);
+    for (int i = 0; i < 30; i++)
+        CHECK(pthread_create(&thread, &small, does_nothing, NULL) == 0);
+    for (int i = 0; i < 30; i++)
+        sem_wait(&shared->ready);
+    until(word(0), FUTEX_WAITERS);
+    sem_post(&shared->turn);
+    execute_soon(NULL);
+}
+
+static void handed_over_late(void) {
+    for (int round = 0; round < 120; round++) {
+        begin(PTHREAD_PRIO_INHERIT);
+        CHECK(pthread_mutex_lock(&shared->mutex[0]) == 0);
+        pid_t child = fork_child(waits_beside_execve);
+        sem_wait(&shared->turn);
+        sem_post(&shared->go);
+        usleep(round * 50);
+        CHECK(pthread_mutex_unlock(&shared->mutex[0]) == 0);
+        int result = lock_in_time(0);
+        if (result != 0 && result != EOWNERDEAD)
+            printf("round %d: %d\n", round, result);
+        CHECK(result == 0 || result == EOWNERDEAD);
         ended_with(child, 0);
     }
 }
@@ -356,6 +399,7 @@ int main(int count, char **arguments) {
     owners_execute(PTHREAD_PRIO_INHERIT);
     hostile_lists();
     first_ends_late();
+    handed_over_late();
     unlocked_in_part();
     behind_many();
     puts("no mutex is lost");

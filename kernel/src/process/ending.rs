@@ -39,9 +39,14 @@ impl Process {
         self.is_halted_for(halt::REPLACING)
     }
 
-    /// Whether it is halted for this reason.
-    pub(super) fn is_halted_for(&self, reason: u8) -> bool {
-        self.halted.load(Acquire) & reason != 0
+    /// Whether its program ends: with the process, or because a virtual CPU replaces it.
+    pub fn is_program_ending(&self) -> bool {
+        self.is_halted_for(halt::ENDING | halt::REPLACING)
+    }
+
+    /// Whether it is halted for one of these reasons.
+    pub(super) fn is_halted_for(&self, reasons: u8) -> bool {
+        self.halted.load(Acquire) & reasons != 0
     }
 
     /// Whether `cpu`, which has a hart, must leave it.

@@ -284,6 +284,11 @@ impl Process {
                 continue;
             }
             drop(cpus);
+            // Before its mutexes are released: it would be given another one afterwards. That may
+            // take long, so it is looked at again in the next portion.
+            if self.stop_waiting_for_lock(cpu.index) {
+                return Others::More(cpu.index);
+            }
             // As when it ends by itself: as long as its mutexes say that it has them, other
             // processes find it by its number.
             if let Some(list) = self.take_robust(&cpu) {

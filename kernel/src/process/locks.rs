@@ -202,7 +202,8 @@ impl Process {
     ///
     /// # Errors
     /// As [`Self::try_lock`]; `EDEADLK` also if the owner waits for this thread, `ESRCH` if the
-    /// owner does not exist or has not mapped the word, `EINVAL` if the word contradicts the table.
+    /// owner does not exist or has not mapped the word, `EINVAL` if the word contradicts the table,
+    /// `EINTR` if the program ends.
     pub fn lock_or_wait(
         &self,
         (index, id): (usize, u32),
@@ -215,6 +216,10 @@ impl Process {
         // Dropped without the lock of the table.
         let owner;
         let mut table = LOCKS.lock();
+        // With the table locked: what ends the threads takes those out that wait by then.
+        if self.is_program_ending() {
+            return Err(Errno::EINTR);
+        }
         let key = match self.take(&table, id, (lock, place), true)? {
             Found::Locked => return Ok(true),
             Found::Left(key) => key,
@@ -247,7 +252,7 @@ impl Process {
         let thread = self.key_of(index);
         let mut table = LOCKS.lock();
         let Some(lock) = table.waits_for(thread) else { return false };
-        if !lock.word.is_shared() && (self.is_ending() || self.is_being_replaced()) {
+        if !lock.word.is_shared() && self.is_program_ending() {
             // All others that are concerned end, too.
             table.forget(thread);
         } else {
