@@ -142,22 +142,29 @@ static void *count_wake(void *at) {
     return NULL;
 }
 
-static void start_crowd(void) {
+/* The kernel keeps a wait with a time-out apart. */
+static void *wait_long(void *at) {
+    struct timespec time = {1000, 0};
+    return (void *)futex(at, FUTEX_WAIT, 0, &time, NULL);
+}
+
+static void start_crowd(int is_timed) {
     for (int i = 0; i < CROWD; i++) {
         pthread_t thread;
-        CHECK(pthread_create(&thread, NULL, wait_once, &shared->crowd) == 0);
+        void *(*wait)(void *) = is_timed ? wait_long : wait_once;
+        CHECK(pthread_create(&thread, NULL, wait, &shared->crowd) == 0);
         CHECK(pthread_create(&thread, NULL, wait_once, &own) == 0);
     }
     until_waiters(&own, CROWD);
 }
 
-static void ends(int by_exec) {
+static void ends(int by_exec, int is_timed) {
     pthread_t thread;
     int signal = SIGKILL;
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        start_crowd();
+        start_crowd(is_timed);
         if (!by_exec)
             for (;;)
                 pause();
@@ -183,7 +190,9 @@ static void ends(int by_exec) {
     if (!is_cops())
         while (!shared->woken)
             futex(&shared->crowd, FUTEX_WAKE, 1, NULL, NULL);
-    CHECK(pthread_join(thread, NULL) == 0);
+    for (int looks = 0; !shared->woken && looks < 20000; looks++)
+        usleep(1000);
+    CHECK(shared->woken && pthread_join(thread, NULL) == 0);
     if (!by_exec)
         ended_by(child, signal);
     CHECK(waiters(&shared->crowd) == 0);
@@ -250,7 +259,7 @@ int main(int count, char **arguments) {
     signals();
     races();
     for (int i = 0; i < 40; i++)
-        ends(i % 4 == 3);
+        ends(i % 4 == 3, i % 3 == 1);
     for (int i = 0; i < 10; i++)
         stops();
     if (is_cops())

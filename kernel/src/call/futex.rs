@@ -85,10 +85,13 @@ impl FutexWait {
     /// The result of a call that does not wait any longer: `error`, unless it was woken in the
     /// meantime.
     fn give_up(&self, process: &Process, error: Errno) -> CallResult {
-        match process.futexes(self.waiter.word()).lock().remove(&self.waiter).0 {
-            State::Woken => Ok(0),
-            State::Idle | State::Queued => Err(error),
+        let mut table = process.futexes(self.waiter.word()).lock();
+        if self.waiter.state() == State::Woken {
+            // It stays so until the call is removed.
+            return Ok(0);
         }
+        table.remove(&self.waiter);
+        Err(error)
     }
 
     /// As for `Operation::insert_waiter`.
@@ -110,9 +113,11 @@ impl FutexWait {
         Ok(true)
     }
 
-    /// As for `Operation::remove_waiter`. A wake that the call does not report goes to another one.
+    /// As for `Operation::remove_waiter`. A wake that the call does not report, or that its program
+    /// does not live to see, goes to another one.
     pub fn remove_waiter(&self, process: &Process, must_pass_on: bool) {
         let (before, _) = process.futexes(self.waiter.word()).lock().remove(&self.waiter);
+        let must_pass_on = must_pass_on || process.is_program_ending();
         if before == State::Woken && must_pass_on {
             process.wake_one_on_futex(self.waiter.word());
         }
