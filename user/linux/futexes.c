@@ -75,6 +75,35 @@ static void signals(void) {
     }
 }
 
+/* A wait with a time-out is not made again after a handler: it would last longer. */
+static _Atomic int begins;
+static void *wait_for_a_time(void *operation) {
+    struct timespec time = {0, 100000000};
+    if ((long)operation == FUTEX_WAIT_BITSET) {
+        CHECK(clock_gettime(CLOCK_MONOTONIC, &time) == 0);
+        time.tv_sec += 1;
+    }
+    begins = 1;
+    long result = syscall(SYS_futex, &own, (long)operation, 0, &time, NULL, FUTEX_BITSET_MATCH_ANY);
+    return (void *)(result == 0 ? 0L : (long)errno);
+}
+
+static void timed(void) {
+    long operations[] = {FUTEX_WAIT, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, FUTEX_WAIT_BITSET};
+    handle(SIGUSR2, SA_RESTART);
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        void *result;
+        begins = 0;
+        CHECK(pthread_create(&thread, NULL, wait_for_a_time, (void *)operations[i]) == 0);
+        while (!begins)
+            sched_yield();
+        usleep(20000);
+        CHECK(pthread_kill(thread, SIGUSR2) == 0);
+        CHECK(pthread_join(thread, &result) == 0 && (long)result == EINTR);
+    }
+}
+
 /* Wakes and signals at the same time: each wake that says that it has woken one has. */
 
 #define RACES 3000
@@ -257,6 +286,7 @@ int main(int count, char **arguments) {
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
     signals();
+    timed();
     races();
     for (int i = 0; i < 40; i++)
         ends(i % 4 == 3, i % 3 == 1);

@@ -673,13 +673,13 @@ impl Process {
         deadline_ticks: Option<u64>,
     ) {
         let call = context.syscall();
-        let is_never_repeated = linux::NEVER_REPEATED.contains(&call.number);
+        let of_futex = (call.number == native::FUTEX)
+            .then_some(call.arguments[1] & !(futex::PRIVATE | futex::CLOCK_REALTIME));
+        let is_timed_wait =
+            matches!(of_futex, Some(futex::WAIT | futex::WAIT_BITSET)) && call.arguments[3] != 0;
+        let is_never_repeated = is_timed_wait || linux::NEVER_REPEATED.contains(&call.number);
         // A program would take an error for the lock.
-        let is_always_repeated = call.number == native::FUTEX
-            && matches!(
-                call.arguments[1] & !(futex::PRIVATE | futex::CLOCK_REALTIME),
-                futex::LOCK_PI | futex::LOCK_PI2
-            );
+        let is_always_repeated = matches!(of_futex, Some(futex::LOCK_PI | futex::LOCK_PI2));
         if is_always_repeated || action.flags & flags::RESTART != 0 && !is_never_repeated {
             context.repeat_syscall();
             return;
