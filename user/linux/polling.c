@@ -123,6 +123,8 @@ static void times(void) {
     int64_t begin = now();
     CHECK(ppoll_raw(&one, 1, &time, NULL) == 0 && one.revents == 0);
     CHECK(now() - begin >= 30000000);
+    /* What is left of the time replaces it. */
+    CHECK(time.tv_sec == 0 && time.tv_nsec == 0);
     CHECK(poll(NULL, 0, 20) == 0);
     fd_set set;
     FD_ZERO(&set);
@@ -213,6 +215,32 @@ static void many(void) {
     }
     for (int i = 0; i < MANY; i++)
         CHECK(close(many_ends[i][0]) == 0 && close(many_ends[i][1]) == 0);
+}
+
+/* What is left of the time replaces it when a call has found something, too. */
+static void rest_of_time(void) {
+    int ends[2];
+    char bytes[8];
+    CHECK(pipe(ends) == 0);
+    for (int way = 0; way < 2; way++) {
+        pthread_t thread;
+        struct pollfd one = {ends[0], POLLIN, 0};
+        struct timespec time = {100, 0};
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(ends[0], &set);
+        CHECK(pthread_create(&thread, NULL, write_soon, &ends[1]) == 0);
+        if (way == 0)
+            CHECK(ppoll_raw(&one, 1, &time, NULL) == 1);
+        else
+            CHECK(syscall(SYS_pselect6, ends[0] + 1, &set, NULL, NULL, &time, NULL) == 1);
+        CHECK(time.tv_sec < 100 && time.tv_sec > 10 && time.tv_nsec < 1000000000);
+        CHECK(pthread_join(thread, NULL) == 0 && read(ends[0], bytes, 8) == 8);
+    }
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+    /* Memory that cannot be written changes nothing else. */
+    static const struct timespec constant = {0, 1000000};
+    CHECK(ppoll_raw(NULL, 0, (struct timespec *)&constant, NULL) == 0);
 }
 
 static volatile int handled;
@@ -338,6 +366,7 @@ int main(void) {
     times();
     selects();
     many();
+    rest_of_time();
     signals();
     sleeps();
     processes();

@@ -60,6 +60,8 @@ pub struct PollCall {
     /// Descriptors that are ready, as the call counts them.
     ready: usize,
     deadline_ticks: Option<u64>,
+    /// Where a program for Linux learns the rest of the time; 0: it does not.
+    rest: usize,
     timer: Option<Timer>,
     waiter: Option<Waiter>,
     /// Its level, with which entries of epoll instances are armed.
@@ -198,14 +200,14 @@ impl Polled {
 }
 
 impl PollCall {
-    /// A call of this level that waits until `deadline_ticks`; `None`: for ever. Descriptors are
-    /// charged to `family`.
+    /// A call of this level that waits until a deadline, and stores what is left of the time at
+    /// an address, unless that is 0; `None`: for ever. Descriptors are charged to `family`.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub fn new(
         form: Form,
-        deadline_ticks: Option<u64>,
+        until: Option<(u64, usize)>,
         family: Family,
         priority: Priority,
     ) -> Result<Self, Errno> {
@@ -220,7 +222,8 @@ impl PollCall {
             polled,
             phase: Phase::Gather(0),
             ready: 0,
-            deadline_ticks,
+            deadline_ticks: until.map(|(deadline_ticks, _)| deadline_ticks),
+            rest: until.map_or(0, |(_, rest)| rest),
             timer: None,
             waiter: None,
             priority,
@@ -244,10 +247,11 @@ impl PollCall {
                 (Phase::Look(_), None) => LOOKING,
                 _ => 1,
             };
-            match self.step(process) {
-                Ok(None) => {}
-                Ok(Some(count)) => return Some(Ok(count)),
-                Err(error) => return Some(Err(error)),
+            if let Some(result) = self.step(process).transpose() {
+                if let Some(deadline_ticks) = self.deadline_ticks {
+                    process.store_rest(self.rest, deadline_ticks);
+                }
+                return Some(result);
             }
             if let Phase::Asleep = self.phase {
                 return None;

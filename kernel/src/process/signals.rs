@@ -694,18 +694,24 @@ impl Process {
             }
             _ => 0,
         };
-        if let (Some(deadline_ticks), Some(place)) = (deadline_ticks, UserRange::new(rest, 16))
-            && rest != 0
-        {
-            let left = deadline_ticks.saturating_sub(arch::now_ticks());
-            let nanoseconds = timer::nanoseconds_from_ticks(left);
-            let mut bytes = [0; 16];
-            bytes[..8].copy_from_slice(&(nanoseconds / 1_000_000_000).to_le_bytes());
-            bytes[8..].copy_from_slice(&(nanoseconds % 1_000_000_000).to_le_bytes());
-            // As on Linux, a bad address hides nothing else.
-            let _ = self.space.copy_out(place, &bytes);
+        if let Some(deadline_ticks) = deadline_ticks {
+            self.store_rest(rest, deadline_ticks);
         }
         context.set_result(encode(Err(Errno::EINTR)) as usize);
+    }
+
+    /// Stores the time that is left until `deadline_ticks` at `address`, unless that is 0: a
+    /// `timespec`. As on Linux, a bad address hides nothing else.
+    pub fn store_rest(&self, address: usize, deadline_ticks: u64) {
+        let mut bytes = [0; 16];
+        let Some(place) = UserRange::new(address, bytes.len()).filter(|_| address != 0) else {
+            return;
+        };
+        let left = deadline_ticks.saturating_sub(arch::now_ticks());
+        let nanoseconds = timer::nanoseconds_from_ticks(left);
+        bytes[..8].copy_from_slice(&(nanoseconds / 1_000_000_000).to_le_bytes());
+        bytes[8..].copy_from_slice(&(nanoseconds % 1_000_000_000).to_le_bytes());
+        let _ = self.space.copy_out(place, &bytes);
     }
 
     /// Puts a frame on the program's stack, and makes `context` continue in the handler.

@@ -81,12 +81,16 @@ pub fn insert(process: &Process, object: Object, flags: u32) -> CallResult {
 fn poll(cpu: &VirtualCpu, form: Form, time: Option<UserRange>) -> Result<Operation, Errno> {
     mm::admit()?;
     let process = &cpu.process;
-    let deadline_ticks = match time {
-        Some(time) => Some(time::deadline_ticks(process, Clock::Monotonic, 0, time)?),
+    let until = match time {
+        Some(time) => {
+            let deadline_ticks = time::deadline_ticks(process, Clock::Monotonic, 0, time)?;
+            let rest = if process.personality.is_linux() { time.address() } else { 0 };
+            Some((deadline_ticks, rest))
+        }
         None => None,
     };
     let priority = process.current_priority(cpu);
-    let call = PollCall::new(form, deadline_ticks, process.family, priority)?;
+    let call = PollCall::new(form, until, process.family, priority)?;
     Ok(Operation::Poll(try_box(call)?))
 }
 
