@@ -408,8 +408,8 @@ impl Cpus {
     /// Releases the most urgent of those that are held, and of these the one that has been held for
     /// longest, unless the process is stopped. While one copies the memory, no other is released.
     /// One that replaces the program comes first: the others only end, and none of them would
-    /// release it when it gets a hart. Returns it if it is runnable; the caller puts it into the run
-    /// queue.
+    /// release it when it gets a hart. Returns it if it is runnable; the caller puts it into the
+    /// run queue.
     pub fn release_one(&mut self) -> Option<Arc<VirtualCpu>> {
         let is_held = |index: &usize| matches!(self.get(*index), Some((_, CpuState::Held)));
         let first = [self.replacer, self.copier].into_iter().flatten().find(is_held);

@@ -17,8 +17,8 @@ use super::{Process, ProcessId, children};
 use crate::arch::UserContext;
 use crate::mm::UserRange;
 
-/// Ids of threads begin here; below are numbers of processes, of which none is used twice. The first
-/// thread of a Linux program has the number of its process.
+/// Ids of threads begin here; below are numbers of processes, of which none is used twice. The
+/// first thread of a Linux program has the number of its process.
 pub(super) const FIRST_ID: u32 = 1 << 29;
 /// One past the last id: a mutex has 30 bits for its owner.
 const IDS_END: u32 = 1 << 30;

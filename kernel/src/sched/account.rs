@@ -87,8 +87,9 @@ impl Account {
         self.used_ticks.load(Relaxed)
     }
 
-    /// The same for a caller that has a hart, with the ticks of its present period there. Never less
-    /// than before, although others may have harts too, and their periods are added at their ends.
+    /// The same for a caller that has a hart, with the ticks of its present period there. Never
+    /// less than before, although others may have harts too, and their periods are added at their
+    /// ends.
     pub fn used_ticks_until_now(&self) -> u64 {
         let ticks = self.used_ticks() + hart_time::present_ticks();
         self.reported_ticks.fetch_max(ticks, Relaxed).max(ticks)
