@@ -24,8 +24,8 @@ const NAMES: [&str; 13] = [
 const SPREAD: [&str; 4] = ["throughput_rps", "latency_us.mean", "latency_us.p50", "latency_us.p99"];
 
 /// One row for each point, in the order of their first runs: each number is the median of those of
-/// the runs; of an even number of runs, the mean of the two in the middle. What is no number is that
-/// of the first run.
+/// the runs; of an even number of runs, the mean of the two in the middle. What is no number is
+/// that of the first run.
 pub fn medians(rows: &[Row]) -> Vec<Row> {
     medians_over(rows, &[])
 }
