@@ -56,8 +56,8 @@ fn packets_beside_others(
     machine: &MachineOptions,
 ) -> Outcome<Case> {
     const PACKETS: usize = 500;
-    // The documents give the p98, which is measured if no more are late.
-    const LATE_MAX: u64 = 10;
+    // The documents give the p95, which is measured if no more are late. Usually 7 are.
+    const LATE_MAX: u64 = 25;
     const LATENCY_MAX_MICROSECONDS: f64 = 30.0;
     let mut step = step("packets beside others, instructions counted");
     step.detail("running");
@@ -67,7 +67,7 @@ fn packets_beside_others(
     if late > LATE_MAX {
         wrong.push(format!("{late} of {PACKETS} packets were found late, more than {LATE_MAX}"));
     }
-    for percentile in ["p50_us", "p98_us"] {
+    for percentile in ["p50_us", "p95_us"] {
         let latency = row[percentile].as_f64();
         if latency.is_none_or(|latency| latency > LATENCY_MAX_MICROSECONDS) {
             let found = format!("{percentile} is {latency:?}");
