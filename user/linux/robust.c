@@ -187,9 +187,10 @@ static void waits_beside_execve(void) {
     pthread_t thread;
     CHECK(pthread_create(&thread, &small, waits_for_mutex, NULL) == 0);
     sem_wait(&shared->ready);
-    for (int i = 0; i < 30; i++)
+    /* Their ends take a while. */
+    for (int i = 0; i < 300; i++)
         CHECK(pthread_create(&thread, &small, does_nothing, NULL) == 0);
-    for (int i = 0; i < 30; i++)
+    for (int i = 0; i < 300; i++)
         sem_wait(&shared->ready);
     until(word(0), FUTEX_WAITERS);
     sem_post(&shared->turn);
@@ -203,7 +204,7 @@ static void handed_over_late(void) {
         pid_t child = fork_child(waits_beside_execve);
         sem_wait(&shared->turn);
         sem_post(&shared->go);
-        usleep(round * 50);
+        usleep(round * 40);
         CHECK(pthread_mutex_unlock(&shared->mutex[0]) == 0);
         int result = lock_in_time(0);
         if (result != 0 && result != EOWNERDEAD)

@@ -242,8 +242,8 @@ impl Epoll {
     }
 
     /// Whether an entry is ready, for a process of `party`. An entry at the head of the list that
-    /// is not ready is taken out and armed with `priority`: its next event notifies those that wait
-    /// for the instance. Arms at most `visits`, and subtracts those that it has armed. `None`:
+    /// is not ready is taken out and armed with `priority`: its next event notifies those that
+    /// wait for the instance. Arms at most `visits`, and subtracts those that it has armed. `None`:
     /// there are more.
     pub fn look(&self, party: Party, priority: Priority, visits: &mut usize) -> Option<bool> {
         loop {

@@ -348,13 +348,13 @@ async fn paths_in_flight_are_charged() -> Outcome {
     const BYTES: usize = 3900;
     let used = || cops::process::quota(0, cops::process::Resource::Memory).map(|quota| quota.used);
     let _silent = by_hand::Hand::mounted().await?;
-    let path = format!("{SERVED}{}f\0", "/".repeat(BYTES));
-    let target = format!("{}\0", "t".repeat(BYTES));
+    let [from, to] = ["f", "g"].map(|name| format!("{SERVED}{}{name}\0", "/".repeat(BYTES)));
     let mut handles = Vec::with_capacity(COUNT);
     let before = used()?;
     for _ in 0..COUNT {
-        let [target, path] = [&target, &path].map(|text| text.as_ptr().addr());
-        match raw::ask(number::SYMLINKAT, [target, AT_FDCWD as usize, path]) {
+        let [from, to] = [&from, &to].map(|text| text.as_ptr().addr());
+        let here = AT_FDCWD as usize;
+        match raw::ask(number::RENAMEAT2, [here, from, here, to, 0]) {
             raw::Asked::InFlight(handle) => handles.push(handle),
             raw::Asked::Done(result) => {
                 return Err(Failure(format!("without a reply: {result:?}")));
