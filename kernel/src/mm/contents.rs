@@ -13,7 +13,7 @@ use super::region::{Backing, Region, Regions};
 use super::remains::Left;
 use super::table::Slot;
 use super::{FaultError, MapError, OutOfMemory, Rights, layout};
-use crate::arch::{self, Access, Entry};
+use crate::arch::{self, Access, Entry, TABLE_LEVELS};
 use cops_algorithms::promised::{is_promised, promised_pages};
 use core::ops::Range;
 
@@ -50,6 +50,9 @@ pub(super) enum Resolved<R> {
     /// It will be when the region's object knows of it.
     MustBeKnown(Region),
 }
+
+/// Tables that one page may need, besides the root.
+const TABLES_FOR_PAGE: usize = TABLE_LEVELS - 1;
 
 /// The maximum memory for a region's record.
 const REGION_BYTES: usize = 64;
@@ -121,7 +124,8 @@ impl Contents {
     }
 
     /// Adjusts the charge to what is held now. Tables and records that have already been created
-    /// are charged even beyond the limit: there are at most two tables for each permitted page.
+    /// are charged even beyond the limit: there are at most two tables for each page that is
+    /// charged, and those for the pages of objects have been admitted.
     pub(super) fn adjust_charge(&mut self) {
         let frames = self.pages + self.promised + self.table.frame_count();
         let records = self.regions.len() * REGION_BYTES + self.mappings.bytes();
@@ -393,15 +397,21 @@ impl Contents {
         let mapping = self.mappings.get(number).ok_or(FaultError::NotAllowed)?;
         let page = mapping.page_at(address);
         if !region.backing.is_own() {
-            // The lock of this space is held until the entry exists: an object that loses the page
-            // meanwhile removes the entry afterwards.
-            let frame = mapping.view.object.page(page, mapping.view.payer)?;
-            let tracks = mapping.view.object.tracks_writes();
-            let rights = if tracks { region.rights.without_write() } else { region.rights };
-            self.table.find_or_make(address)?.put(frame, rights);
-            self.shared += 1;
+            // The object pays for the page, and not for tables: one page may need two of them at
+            // each of many addresses.
+            if self.table.next_table(address).is_err() {
+                let tables = memory(TABLES_FOR_PAGE * layout::PAGE_BYTES);
+                self.memory.grow(&tables).map_err(|_| OutOfMemory)?;
+            }
+            let put = mapping.view.object.page(page, mapping.view.payer).and_then(|frame| {
+                let tracks = mapping.view.object.tracks_writes();
+                let rights = if tracks { region.rights.without_write() } else { region.rights };
+                self.table.find_or_make(address)?.put(frame, rights);
+                Ok(())
+            });
+            self.shared += usize::from(put.is_ok());
             self.adjust_charge();
-            return Ok(());
+            return put;
         }
         let object = mapping.view.object.clone();
         let constant = if region.rights.write { None } else { object.constant_page(page) };

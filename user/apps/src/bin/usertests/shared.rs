@@ -20,6 +20,7 @@ tests! { shared:
     the_maker_pays_once,
     a_maker_that_ends_leaves_its_copies,
     more_than_the_quota,
+    tables_for_shared_pages_are_charged,
     many_objects,
     a_call_in_flight_keeps_its_page,
     a_coroutine_is_woken_by_another_process,
@@ -147,6 +148,35 @@ async fn more_than_the_quota() -> Outcome {
         Ok(process::quota(0, Resource::Memory)?.room as usize / PAGE_BYTES > room / 10 * 9)
     })
     .await
+}
+
+/// A copy accesses shared pages that it does not pay for, each with a page table of its own. It gets
+/// no more tables than its quota permits.
+async fn tables_for_shared_pages_are_charged() -> Outcome {
+    const TABLES: usize = 2000;
+    const ROOM: usize = 256;
+    const TABLE_PAGES: usize = 512;
+    let pages = TABLES * TABLE_PAGES;
+    let mapped = share(pages, more_flags::NORESERVE)?;
+    let one_for_each_table = || each_page(mapped, pages).step_by(TABLE_PAGES);
+    one_for_each_table().for_each(|page| raw::poke(page, 1));
+    let greedy = fork(|| {
+        let Ok(used) = used_pages() else { return 1 };
+        let limit = (used + ROOM) * PAGE_BYTES;
+        if raw::call(number::COPS_QUOTA, [0, 0, limit, 0]).is_err() {
+            return 2;
+        }
+        one_for_each_table().for_each(|page| raw::poke(page, 2));
+        3
+    })?;
+    let (_, status) = wait!(Some(greedy))?;
+    let signal = status.signal();
+    let ended = signal == Some(signal::SIGKILL) || signal == Some(signal::SIGBUS);
+    check!(ended, "{TABLES} tables in room for {ROOM}: {status}");
+    let accessed = one_for_each_table().filter(|&page| raw::peek(page) == 2).count();
+    check!((ROOM / 2..=ROOM).contains(&accessed), "{accessed} tables in room for {ROOM}");
+    unmap(mapped, pages)?;
+    Ok(())
 }
 
 /// Thousands of objects of one page, in a process and its copy, unmapped with one call.
