@@ -43,6 +43,19 @@ impl Links {
             previous: AtomicU32::new(NONE),
         }
     }
+
+    /// Stores two numbers, which stay until the frame is free. Of an allocated frame, with an order
+    /// with respect to [`Self::numbers`] that is up to the caller.
+    pub fn set_numbers(&self, [first, second]: [u32; 2]) {
+        self.next.store(first, Relaxed);
+        self.previous.store(second, Relaxed);
+    }
+
+    /// What [`Self::set_numbers`] has stored.
+    #[must_use]
+    pub fn numbers(&self) -> [u32; 2] {
+        [self.next.load(Relaxed), self.previous.load(Relaxed)]
+    }
 }
 
 impl AsRef<Links> for Links {

@@ -57,6 +57,18 @@ pub struct Family {
 impl Family {
     /// The family of the first process.
     pub const ROOT: Self = Self { index: 0, life: 1 };
+
+    /// The family as numbers.
+    #[must_use]
+    pub const fn numbers(self) -> [u32; 2] {
+        [self.index, self.life]
+    }
+
+    /// The family with these [`Self::numbers`].
+    #[must_use]
+    pub const fn of_numbers([index, life]: [u32; 2]) -> Self {
+        Self { index, life }
+    }
 }
 
 /// The reason why a family was not created or a charge was not made.

@@ -1,4 +1,5 @@
-//! The references to a frame of memory, and whether several address spaces have it.
+//! The references to a frame of memory, whether several address spaces have it, and whether a family
+//! is charged for the frame itself.
 //!
 //! A frame is *own* or *common*:
 //!
@@ -15,14 +16,27 @@
 //! ([`References::share`]), and becomes own again only when there is a single reference
 //! ([`References::claim`]). Both are called under the lock of an address space that has the frame
 //! in its table, so no new reference can appear at that moment: the one that exists is the entry's.
+//!
+//! A space is charged for the frames in its table, and an object for its own. When a frame leaves
+//! one of them while calls in flight have references to it, it becomes *kept*
+//! ([`References::keep`]): a family is charged for it until its last reference goes. The other
+//! references to an own frame are those of calls. Of a common frame they may be entries of other
+//! spaces, which pay for themselves, so it becomes kept only if a call has ever had a reference to
+//! it. That may have been a call that has ended: then the frame is charged twice.
 
 use core::sync::atomic::{AtomicU32, Ordering::*, fence};
 
-/// The number of references to a frame, and a bit that is set while the frame is common.
+/// The number of references to a frame, and what is known of the frame.
 #[derive(Debug)]
 pub struct References(AtomicU32);
 
+/// Set while the frame is common.
 const COMMON: u32 = 1 << 31;
+/// A call has, or has had, a reference to the common frame.
+const PINNED: u32 = 1 << 30;
+/// A family is charged for the frame until its last reference goes.
+const KEPT: u32 = 1 << 29;
+const COUNT: u32 = KEPT - 1;
 
 impl References {
     /// A single reference to an own frame.
@@ -37,12 +51,17 @@ impl References {
         self.0.store(1, Relaxed);
     }
 
-    /// Adds a reference. The caller has one already.
+    /// Adds a reference, of a common frame one for a call. The caller has one already.
     #[inline]
     pub fn add(&self) {
         // Relaxed is enough: the reference that the caller has keeps the frame allocated.
         let before = self.0.fetch_add(1, Relaxed);
-        debug_assert!(before & !COMMON > 0);
+        debug_assert!(before & COUNT > 0);
+        if before & COMMON != 0 {
+            // Relaxed is enough: the space of the call looks at this bit, under the lock under
+            // which the call gets its reference.
+            self.0.fetch_or(PINNED, Relaxed);
+        }
     }
 
     /// Removes a reference. Returns whether it was the last one, and the frame is free now.
@@ -51,7 +70,7 @@ impl References {
     pub fn remove(&self) -> bool {
         // Every decrement is a Release and the last one is followed by an Acquire fence, so all
         // uses of the frame happen before its next allocation.
-        let is_last = self.0.fetch_sub(1, Release) & !COMMON == 1;
+        let is_last = self.0.fetch_sub(1, Release) & COUNT == 1;
         if is_last {
             fence(Acquire);
         }
@@ -64,7 +83,7 @@ impl References {
     pub fn count(&self) -> usize {
         // Acquire: what those have done that have removed theirs happens before what the caller
         // does next.
-        (self.0.load(Acquire) & !COMMON) as usize
+        (self.0.load(Acquire) & COUNT) as usize
     }
 
     /// Whether the frame is common.
@@ -78,19 +97,25 @@ impl References {
     #[must_use]
     pub fn can_be_shared(&self) -> bool {
         let now = self.0.load(Relaxed);
-        now == 1 || now & COMMON != 0
+        now & COUNT == 1 || now & COMMON != 0
     }
 
     /// Adds a reference for a second address space, and makes the frame common. Returns false, and
     /// does nothing, if a call in flight may write to the frame.
     #[must_use]
     pub fn share(&self) -> bool {
-        let next = |now: u32| match now {
-            1 => Some(COMMON | 2),
-            common if common & COMMON != 0 => Some(common + 1),
-            _ => None,
-        };
+        let next = |now: u32| (now & COUNT == 1 || now & COMMON != 0).then_some((now | COMMON) + 1);
         self.0.fetch_update(Relaxed, Relaxed, next).is_ok()
+    }
+
+    /// As [`Self::share`], for a frame that is never free, so that no charge for it would end.
+    #[must_use]
+    pub fn share_constant(&self) -> bool {
+        let is_shared = self.share();
+        if is_shared {
+            self.0.fetch_or(KEPT, Relaxed);
+        }
+        is_shared
     }
 
     /// Makes a common frame own if the caller has the only reference. Returns whether it is own
@@ -99,7 +124,27 @@ impl References {
     pub fn claim(&self) -> bool {
         // Acquire: pairs with the Release of the decrements. What others have read from the frame
         // happens before the caller writes to it.
-        self.0.compare_exchange(COMMON | 1, 1, Acquire, Relaxed).is_ok()
+        let next =
+            |now: u32| (now & (COMMON | COUNT) == COMMON | 1).then_some(now & !(COMMON | PINNED));
+        self.0.fetch_update(Acquire, Relaxed, next).is_ok()
+    }
+
+    /// The caller is about to remove a reference that has been charged. Returns whether the frame
+    /// has to be charged itself, from now on: calls have references to it, and it is not yet.
+    #[must_use]
+    pub fn keep(&self) -> bool {
+        let next = |now: u32| {
+            let is_used = now & COUNT > 1 && (now & COMMON == 0 || now & PINNED != 0);
+            (is_used && now & KEPT == 0).then_some(now | KEPT)
+        };
+        self.0.fetch_update(Relaxed, Relaxed, next).is_ok()
+    }
+
+    /// Whether a family is charged for the frame, of which the last reference has been removed.
+    #[inline]
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.0.load(Relaxed) & KEPT != 0
     }
 }
 
@@ -152,8 +197,30 @@ mod tests {
         assert!(!frame.is_common());
     }
 
+    #[test]
+    fn a_frame_is_kept_while_calls_have_it_and_no_entry() {
+        let own = References::one();
+        assert!(!own.keep(), "no call has it");
+        own.add();
+        assert!(own.keep() && !own.keep(), "it is charged once");
+        assert!(!own.remove() && own.remove());
+        assert!(own.is_kept());
+        own.reset();
+        assert!(!own.is_kept());
+        let common = References::one();
+        assert!(common.share());
+        assert!(!common.keep(), "the other reference is an entry");
+        common.add();
+        assert!(common.keep());
+        let constant = References::one();
+        assert!(constant.share_constant());
+        constant.add();
+        assert!(!constant.keep(), "it is never free");
+    }
+
     /// What a model of two address spaces and their calls in flight allows: every order of steps,
-    /// and after each of them nothing that can write to the frame shares it with another space.
+    /// and after each of them nothing that can write to the frame shares it with another space, and
+    /// a frame that only calls have is kept.
     #[test]
     fn no_order_of_steps_lets_a_space_write_what_another_sees() {
         #[derive(Clone, Copy, Default)]
@@ -185,6 +252,10 @@ mod tests {
                     "one space writes what another sees"
                 );
             }
+            let has_calls = spaces.iter().any(|it| it.readers + it.writers > 0);
+            if has_calls && !spaces.iter().any(|it| it.mapped) {
+                assert!(word & KEPT != 0, "a frame that only calls have is charged to no family");
+            }
             if depth == 0 {
                 return;
             }
@@ -201,6 +272,7 @@ mod tests {
                                     spaces[one].writable = true;
                                 } else {
                                     spaces[one].mapped = false;
+                                    let _ = frame.keep();
                                     let _ = frame.remove();
                                 }
                             }
@@ -229,6 +301,7 @@ mod tests {
                         }
                         Step::Unmap if spaces[one].mapped => {
                             spaces[one] = Space { mapped: false, writable: false, ..spaces[one] };
+                            let _ = frame.keep();
                             let _ = frame.remove();
                         }
                         _ => continue,

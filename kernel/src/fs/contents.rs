@@ -63,9 +63,29 @@ impl Page {
     }
 }
 
+impl Page {
+    /// Its frame, which is not charged any more.
+    fn into_frame(mut self) -> Frame {
+        if let Some(owner) = self.owner.take() {
+            quota::release_memory(owner, FRAME_BYTES as u64);
+        }
+        self.frame.clone()
+    }
+
+    /// The page is about to be dropped, and `owner` has been charged for it before.
+    fn was_prepaid(&self, owner: Family) {
+        if self.owner.is_none() && self.frame.keep_charged(owner) {
+            quota::charge_memory_forced(owner, FRAME_BYTES as u64);
+        }
+    }
+}
+
 impl Drop for Page {
     fn drop(&mut self) {
-        if let Some(owner) = self.owner {
+        // What calls in flight or mappings still have stays charged until they are over.
+        if let Some(owner) = self.owner
+            && !self.frame.keep_charged(owner)
+        {
             quota::release_memory(owner, FRAME_BYTES as u64);
         }
     }
@@ -312,7 +332,7 @@ impl Contents {
     /// Takes out page `number`, if it is not dirty.
     pub fn take_clean(&mut self, number: u64) -> Option<Frame> {
         self.pages.get(number).filter(|page| !page.is_dirty)?;
-        self.pages.remove(number).map(|page| page.frame.clone())
+        self.pages.remove(number).map(Page::into_frame)
     }
 
     /// The frame of page `number`, if there is one.
@@ -361,7 +381,14 @@ impl Contents {
     /// Frees some pages, with at most six nodes of the tree for each; returns whether there may be
     /// more.
     fn free_some(&mut self) -> bool {
-        (0..PORTION_PAGES).all(|_| self.pages.pop().is_some())
+        let payer = self.prepaid.as_ref().map(Charge::family);
+        (0..PORTION_PAGES).all(|_| {
+            let page = self.pages.pop();
+            if let (Some(page), Some(payer)) = (&page, payer) {
+                page.was_prepaid(payer);
+            }
+            page.is_some()
+        })
     }
 }
 

@@ -356,6 +356,7 @@ impl AddressSpace {
                     if !copied.is_empty() {
                         self.flush(copied.range());
                     }
+                    contents.keep_in_use(copied.frames());
                     drop(copied);
                 }
                 Resolved::MustBeMapped(region) => {

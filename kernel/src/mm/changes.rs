@@ -57,11 +57,13 @@ impl AddressSpace {
         let (start, mut end) = (pages.start, pages.end);
         let (mut count, mut touched, mut shared) = (0, 0, 0);
         let (regions, any_shared) = (&contents.regions, contents.shared > 0);
+        let mut is_own = [false; BATCH];
         contents.table.for_each_present(start..end, |address, _| {
             count += 1;
             if any_shared && regions.is_shared(address) {
                 shared += 1;
             } else {
+                is_own[count - 1] = true;
                 touched += usize::from(is_promised(address));
             }
             if count == BATCH {
@@ -96,6 +98,8 @@ impl AddressSpace {
             true
         });
         if count > 0 {
+            let own = frames.iter().zip(is_own).filter(|(_, is_own)| *is_own);
+            contents.keep_in_use(own.filter_map(|(frame, _)| frame.as_ref()));
             contents.pages -= count - shared;
             contents.shared -= shared;
             self.flush(start..end);
@@ -104,8 +108,8 @@ impl AddressSpace {
             self.free_empty_tables(contents, &(start..end));
         }
         contents.promised -= promised - touched;
-        // The frames are freed only at the end of this function; for this short time they are not
-        // charged.
+        // The other frames are freed only at the end of this function; for this short time they are
+        // not charged.
         contents.adjust_charge();
         Ok((end < range.end).then_some(end..range.end))
     }
@@ -123,12 +127,14 @@ impl AddressSpace {
         let (pages, _) = contents.table.first_pages(range.start..limit, HOLES);
         let mut end = pages.end;
         let mut frames = [const { None }; BATCH];
+        let mut is_own = [false; BATCH];
         let (mut count, mut promised, mut shared) = (0, 0, 0);
         let regions = &contents.regions;
         contents.table.for_each_present(pages.start..end, |address, mut slot| {
             let backing = regions.at(address).map_or(Backing::Kernel, |region| region.backing);
             if backing != Backing::Kernel {
                 frames[count] = slot.take();
+                is_own[count] = backing.is_own();
                 count += 1;
                 shared += usize::from(!backing.is_own());
                 promised += usize::from(backing.is_own() && is_promised(address));
@@ -139,6 +145,8 @@ impl AddressSpace {
             count < BATCH
         });
         if count > 0 {
+            let own = frames.iter().zip(is_own).filter(|(_, is_own)| *is_own);
+            contents.keep_in_use(own.filter_map(|(frame, _)| frame.as_ref()));
             contents.pages -= count - shared;
             contents.shared -= shared;
             contents.promised += promised;

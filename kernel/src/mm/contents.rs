@@ -8,7 +8,7 @@ use super::copied::Copied;
 use super::frames::Frame;
 use super::object::{Mappings, Source, View};
 use super::page_table::PageTable;
-use super::quota::{Amounts, Charge, Family, Kind};
+use super::quota::{self, Amounts, Charge, Family, Kind};
 use super::region::{Backing, Region, Regions};
 use super::remains::Left;
 use super::table::Slot;
@@ -135,6 +135,16 @@ impl Contents {
             self.memory.grow_forced(&Amounts::of(Kind::Memory, held - charged));
         } else if held < charged {
             self.memory.shrink(&Amounts::of(Kind::Memory, charged - held));
+        }
+    }
+
+    /// These frames have left the table, and are about to be dropped. Those that calls in flight
+    /// have stay charged until the calls have ended.
+    pub(super) fn keep_in_use<'a>(&self, frames: impl Iterator<Item = &'a Frame>) {
+        let family = self.family();
+        let kept = frames.filter(|frame| frame.keep_charged(family)).count();
+        if kept > 0 {
+            quota::charge_memory_forced(family, (kept * layout::PAGE_BYTES) as u64);
         }
     }
 

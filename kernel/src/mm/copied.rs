@@ -49,6 +49,11 @@ impl Copied {
         self.count == COPIED_TOGETHER
     }
 
+    /// The frames that were there before.
+    pub(super) fn frames(&self) -> impl Iterator<Item = &Frame> {
+        self.before.iter().flatten()
+    }
+
     /// Their addresses.
     pub(super) fn range(&self) -> Range<usize> {
         self.start..self.end

@@ -7,6 +7,7 @@
 //! A [`Frame`] is one reference to a frame; dropping the last one frees it. So pinning a program's
 //! buffer, sharing a page with a program and mapping a page twice are only clones.
 
+use super::quota::{self, Family};
 use super::{OutOfMemory, layout};
 use crate::arch::{self, HartSlot, HartSlots, MAX_HARTS};
 use crate::machine::image;
@@ -29,6 +30,7 @@ pub const FRAME_BYTES: usize = layout::PAGE_BYTES;
 struct FrameRecord {
     /// The [`Frame`]s for it. At boot, one for each frame that is not free.
     references: References,
+    /// While the frame is kept, they have the numbers of the family that is charged for it.
     links: Links,
 }
 
@@ -269,6 +271,19 @@ impl Frame {
         self.references().count() == 1
     }
 
+    /// The caller is about to drop this reference, which `family` is charged for. Returns whether
+    /// the charge is to stay because calls in flight have the frame too: it ends with the last
+    /// reference then (decision 16).
+    pub fn keep_charged(&self, family: Family) -> bool {
+        let record = &table().records[self.number()];
+        let is_kept = record.references.keep();
+        if is_kept {
+            // The last reference is not dropped before this one, which is a Release.
+            record.links.set_numbers(family.numbers());
+        }
+        is_kept
+    }
+
     /// Another reference to the frame at `physical`.
     ///
     /// # Safety
@@ -306,9 +321,10 @@ impl Frame {
             return None;
         }
         let physical = layout::physical_of(address);
+        let is_shared = Self::references_at(physical).share_constant();
         // SAFETY: a frame with bytes that live forever is never freed: it keeps the reference that
-        // it had when they were made. `share` has added the one that the result stands for.
-        Self::references_at(physical).share().then(|| unsafe { Self::from_physical(physical) })
+        // it had when they were made. `share_constant` has added the one of the result.
+        is_shared.then(|| unsafe { Self::from_physical(physical) })
     }
 
     /// Restores the reference that [`Frame::into_physical`] turned into an address.
@@ -431,6 +447,9 @@ impl Clone for Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         if self.references().remove() {
+            if self.references().is_kept() {
+                release_kept(self.number());
+            }
             if JUNK_ON_FREE.load(Ordering::Relaxed) {
                 // SAFETY: the count has just become zero, so nothing else uses the frame, and it is
                 // not yet in the cache of free frames.
@@ -439,6 +458,13 @@ impl Drop for Frame {
             give_frame(self.number() as u32);
         }
     }
+}
+
+/// The last reference to a kept frame has gone: its charge ends.
+#[cold]
+fn release_kept(number: usize) {
+    let family = Family::of_numbers(table().records[number].links.numbers());
+    quota::release_memory(family, FRAME_BYTES as u64);
 }
 
 /// Takes a contiguous block of `2^order` frames, aligned to its size, and returns its physical

@@ -5,7 +5,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use cops::abi::Errno;
-use cops::abi::syscall::{CLOCK_NANOSLEEP, COPS_QUOTA, WRITE, WRITEV, signal};
+use cops::abi::layout::PAGE_BYTES;
+use cops::abi::syscall::{CLOCK_NANOSLEEP, COPS_QUOTA, MUNMAP, READ, WRITE, WRITEV, signal};
 use cops::io::{AsFd, Read, Write, pipe};
 use cops::memory::statistics;
 use cops::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -13,6 +14,7 @@ use cops::process::{self, Child, ExitCode, Resource};
 use cops::time::{Duration, Instant, sleep, timeout};
 use cops::{inspect, task};
 
+use crate::forks::Pipe;
 use crate::harness::{Failure, Outcome, errno, run, soon, start, start_tied};
 use crate::processes::HELPER;
 use crate::raw::{self, Asked};
@@ -21,6 +23,7 @@ use crate::{check, check_equal, tests};
 tests! { quotas:
     a_memory_hog_beside_an_innocent_process,
     many_hogs_beside_an_innocent_process,
+    buffers_that_are_unmapped_are_charged,
     full_pipes_are_charged,
     connections_that_wait_are_charged,
     gathered_writes_are_charged,
@@ -42,6 +45,7 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
     Some(match arguments {
         ["hold-memory"] => hold_memory(),
         ["touch-memory", megabytes] => touch_memory(megabytes),
+        ["hold-buffers"] => hold_buffers(),
         ["hold-pipes"] => hold_pipes(),
         ["hold-sleeps"] => hold_sleeps(),
         ["fork-bomb"] => fork_bomb(),
@@ -89,6 +93,22 @@ fn touch_memory(megabytes: &str) -> ExitCode {
     }
     block.resize(megabytes << 20, 1u8);
     ExitCode(u8::from(block.iter().any(|&byte| byte != 1)))
+}
+
+/// Pages of the largest buffer that a call in flight has.
+const BUFFER_PAGES: usize = 5;
+
+/// Makes reads that wait, each into pages that it unmaps then, until one is refused.
+fn hold_buffers() -> ExitCode {
+    let Ok(empty) = Pipe::new() else { return ExitCode(2) };
+    while let Ok(buffer) = raw::map(BUFFER_PAGES) {
+        let bytes = BUFFER_PAGES * PAGE_BYTES;
+        let Asked::InFlight(_) = raw::ask(READ, [empty.reader, buffer, bytes]) else { break };
+        if raw::call(MUNMAP, [buffer, bytes]).is_err() {
+            return ExitCode(3);
+        }
+    }
+    stay()
 }
 
 /// Fills pipes until no more can be created.
@@ -222,6 +242,10 @@ async fn many_hogs_beside_an_innocent_process() -> Outcome {
         hog.end().await?;
     }
     Ok(())
+}
+
+async fn buffers_that_are_unmapped_are_charged() -> Outcome {
+    innocent_beside("hold-buffers").await
 }
 
 async fn full_pipes_are_charged() -> Outcome {

@@ -23,6 +23,7 @@ tests! { shared:
     tables_for_shared_pages_are_charged,
     many_objects,
     a_call_in_flight_keeps_its_page,
+    pages_of_calls_in_flight_stay_charged,
     a_coroutine_is_woken_by_another_process,
     a_storm_of_copies,
 }
@@ -233,6 +234,36 @@ async fn a_call_in_flight_keeps_its_page() -> Outcome {
     unmap(mapped, 1)?;
     data.close();
     to_parent.close();
+    Ok(())
+}
+
+/// Reads in flight into shared memory of which nothing is mapped any more: its maker pays for the
+/// pages until the reads end.
+async fn pages_of_calls_in_flight_stay_charged() -> Outcome {
+    const CALLS: usize = 100;
+    const PAGES_EACH: usize = 5;
+    const PAGES: usize = CALLS * PAGES_EACH;
+    let data = Pipe::new()?;
+    let mut asked = Vec::with_capacity(CALLS);
+    let before = used_pages()?;
+    for _ in 0..CALLS {
+        let mapped = share(PAGES_EACH, 0)?;
+        let bytes = PAGES_EACH * PAGE_BYTES;
+        match raw::ask(number::READ, [data.reader, mapped, bytes]) {
+            Asked::InFlight(handle) => asked.push(handle),
+            Asked::Done(result) => {
+                return Err(Failure(alloc::format!("a read of an empty pipe: {result:?}")));
+            }
+        }
+        unmap(mapped, PAGES_EACH)?;
+    }
+    let held = used_pages()? - before;
+    check!(held >= PAGES, "{held} pages are charged for {PAGES} in flight");
+    for handle in asked {
+        check!(handle.cancel()?, "a read that has ended");
+    }
+    until("the charge to be gone", || Ok(used_pages()? <= before + 8)).await?;
+    data.close();
     Ok(())
 }
 
