@@ -348,10 +348,15 @@ impl Contents {
         }
     }
 
-    /// No space can write to page `number` any more.
+    /// A space has made its entry for page `number` read-only. If it has the only entry, and no
+    /// call has the page, nothing can write to it any more.
+    ///
+    /// Counted here, and not by the space: an entry takes its reference with the lock that the
+    /// caller has, and only later becomes writable. A space that took one since an earlier count
+    /// may have a writable entry by now.
     pub fn set_read_only(&mut self, number: u64) {
         if let Some(page) = self.pages.get_mut(number) {
-            page.is_writable = false;
+            page.is_writable &= !page.frame.is_one_of_two_references();
         }
     }
 

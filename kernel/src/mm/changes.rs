@@ -12,9 +12,6 @@ use core::ops::Range;
 /// held.
 const BATCH: usize = 32;
 
-/// References to a frame of an object that one entry has, and no call in flight.
-const OBJECT_AND_ENTRY: usize = 2;
-
 /// Maximum number of holes without tables that are skipped in one portion.
 const HOLES: usize = 64;
 
@@ -205,8 +202,7 @@ impl AddressSpace {
     }
 
     /// Makes pages in the first part of `range` read-only that are writable and tracked by their
-    /// object, which learns of those of which it has the only other reference. Returns the rest of
-    /// the range, `None` if it is complete.
+    /// object, which learns of them. Returns the rest of the range, `None` if it is complete.
     ///
     /// # Errors
     /// `BadRange`.
@@ -231,7 +227,7 @@ impl AddressSpace {
                 && slot.get().rights().write
             {
                 slot.set_rights(slot.get().rights().without_write());
-                protected[count] = Some((mapping, mapping.page_at(address), slot.references()));
+                protected[count] = Some((mapping, mapping.page_at(address)));
                 count += 1;
             }
             if count == BATCH {
@@ -243,10 +239,8 @@ impl AddressSpace {
             self.flush(pages.start..end);
         }
         // With the lock, so that no thread has made one of them writable again.
-        for (mapping, page, references) in protected.into_iter().flatten() {
-            if references == OBJECT_AND_ENTRY {
-                mapping.view.object.becomes_read_only(page);
-            }
+        for (mapping, page) in protected.into_iter().flatten() {
+            mapping.view.object.becomes_read_only(page);
         }
         Ok((end < range.end).then_some(end..range.end))
     }

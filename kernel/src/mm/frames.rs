@@ -271,6 +271,11 @@ impl Frame {
         self.references().count() == 1
     }
 
+    /// Whether there is exactly one other reference to the frame.
+    pub fn is_one_of_two_references(&self) -> bool {
+        self.references().count() == 2
+    }
+
     /// The caller is about to drop this reference, which `family` is charged for. Returns whether
     /// the charge is to stay because calls in flight have the frame too: it ends with the last
     /// reference then (decision 16).

@@ -60,8 +60,8 @@ pub trait MemoryObject: Send + Sync {
     /// A space is about to make its entry for this page writable. With the lock of the space.
     fn becomes_writable(&self, _page: u64) {}
 
-    /// A space has made its entry for this page read-only, and had the only entry. With the lock of
-    /// the space.
+    /// A space has made its entry for this page read-only. Others may have entries too, which the
+    /// object sees by the references to the frame. With the lock of the space.
     fn becomes_read_only(&self, _page: u64) {}
 
     /// Whether a mapping may be made longer: pages behind it exist without further work.

@@ -283,12 +283,6 @@ impl Slot<'_> {
         Frame::references_at(self.physical()).is_common()
     }
 
-    /// Number of references to the frame of the entry, which is not empty: of entries, objects and
-    /// calls in flight.
-    pub(super) fn references(&self) -> usize {
-        Frame::references_at(self.physical()).count()
-    }
-
     /// A copy of the frame in the entry, which is not empty.
     pub(super) fn try_copy(&self) -> Result<Frame, OutOfMemory> {
         // SAFETY: the entry owns a reference (3), which nothing takes during this call, because
