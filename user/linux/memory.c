@@ -170,6 +170,69 @@ static void rights_of_a_sleeper(void) {
     CHECK(sigaction(SIGSEGV, &before, 0) == 0);
 }
 
+/* A thread takes the first page that munmap frees, and then sends signals until the call is over.
+   Their handler makes a call that works in portions, too. */
+enum { MANY = 3000 };
+static pthread_t caller;
+static char *watched; /* NULL: brk is called, which frees what nothing takes. */
+static volatile int is_over;
+static char *changes;
+
+static void on_signal(int signal) {
+    (void)signal;
+    int before = errno;
+    mprotect(changes, PAGE, PROT_READ | PROT_WRITE);
+    errno = before;
+}
+
+static void *takes_and_signals(void *unused) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    if (watched != NULL) {
+        while (mmap(watched, PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) != watched)
+            CHECK(errno == EEXIST);
+        watched[0] = 7;
+    }
+    while (!is_over)
+        CHECK(pthread_kill(caller, SIGUSR1) == 0);
+    return unused;
+}
+
+static void handlers_between_portions(void) {
+    int ends[2], rights = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    pthread_t thread;
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    caller = pthread_self();
+    changes = mmap(NULL, PAGE, rights, flags, -1, 0);
+    CHECK(changes != MAP_FAILED && pipe(ends) == 0 && sigaction(SIGUSR1, &action, NULL) == 0);
+    for (int round = 0; round < 20; round++) {
+        watched = mmap(NULL, MANY * PAGE, rights, flags, -1, 0);
+        CHECK(watched != MAP_FAILED);
+        memset(watched, 1, MANY * PAGE);
+        is_over = 0;
+        CHECK(pthread_create(&thread, NULL, takes_and_signals, NULL) == 0);
+        CHECK(munmap(watched, MANY * PAGE) == 0);
+        is_over = 1;
+        CHECK(pthread_join(thread, NULL) == 0);
+        /* What the thread has mapped stays. */
+        CHECK(write(ends[1], watched, 1) == 1 && read(ends[0], watched + 1, 1) == 1);
+        CHECK(watched[1] == 7 && munmap(watched, PAGE) == 0);
+    }
+    watched = NULL;
+    for (int round = 0; round < 20; round++) {
+        char *end = sbrk(MANY * PAGE);
+        CHECK(end != (void *)-1);
+        memset(end, 1, MANY * PAGE);
+        is_over = 0;
+        CHECK(pthread_create(&thread, NULL, takes_and_signals, NULL) == 0);
+        CHECK(brk(end) == 0);
+        is_over = 1;
+        CHECK(pthread_join(thread, NULL) == 0);
+        for (int i = 1; i < MANY; i++)
+            FAILS(write(ends[1], end + i * PAGE, 1), EFAULT);
+    }
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0 && munmap(changes, PAGE) == 0);
+}
+
 static int deep(int depth) {
     volatile char space[PAGE];
     space[0] = (char)depth;
@@ -181,6 +244,7 @@ int main(void) {
     mappings();
     program_break();
     rights_of_a_sleeper();
+    handlers_between_portions();
     CHECK(deep(1500) == 0); /* Six of the stack's eight MiB. */
     printf("memory is in order\n");
     return 0;

@@ -96,13 +96,17 @@ pub fn is_unfinished(cpu: &VirtualCpu, frame: &SyscallFrame) -> bool {
 }
 
 /// Whether `cpu` is at the instruction of a call between two portions of it, and no handler may
-/// come between them: after another such call, this one would begin anew, and has reserved
-/// addresses; or the handler would wait for a virtual CPU that is held for this call.
+/// come between them: if the handler makes another such call, this one begins anew, and what its
+/// first portions have done cannot be done twice. Another thread may have mapped something where
+/// `munmap` has been; a signal has been sent; addresses have been reserved. Or the handler would
+/// wait for a virtual CPU that is held for this call.
 pub fn comes_first(cpu: &VirtualCpu) -> bool {
     cpu.unfinished.lock().as_ref().is_some_and(|unfinished| match &unfinished.call {
-        Resumable::Move(_) | Resumable::Replace { .. } => true,
         Resumable::Fork(forking) => forking.is_copying(),
-        _ => false,
+        // What they have made until then is dropped, or is the same the second time. A library
+        // starts programs while urgent coroutines come and go.
+        Resumable::Spawn(_) | Resumable::Lower { .. } | Resumable::Trace(_) => false,
+        _ => true,
     })
 }
 
@@ -110,7 +114,7 @@ pub fn comes_first(cpu: &VirtualCpu) -> bool {
 /// begun yet. `None` if there is more to do.
 ///
 /// If the same virtual CPU makes another such call in between, which only a handler of its
-/// interrupts can do, the work begins again from the start.
+/// interrupts can do ([`comes_first`]), the work begins again from the start.
 pub fn resume(
     cpu: &VirtualCpu,
     frame: &SyscallFrame,

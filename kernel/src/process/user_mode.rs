@@ -220,7 +220,7 @@ fn run_until_stopped(
                 trace_trap(cpu, trap, context);
             }
             // A portion of an `execve` that cannot fail any more: nothing else comes before the new
-            // program. Or one of a move or copy of memory, which no handler may interrupt.
+            // program. Or one of another call that no handler may interrupt.
             matches!(trap, UserTrap::Interrupt)
                 && cpu.signals.is_due()
                 && (process.is_replaced_by(cpu) || resumable::comes_first(cpu))
