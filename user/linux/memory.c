@@ -73,8 +73,24 @@ static void mappings(void) {
     CHECK(munmap(hint, PAGE) == 0 && munmap(other, PAGE) == 0);
     /* Advice. */
     CHECK(madvise(at, PAGE, MADV_DONTNEED) == 0 && at[0] == 0 && at[PAGE] == 1);
-    CHECK(madvise(at, PAGE, MADV_WILLNEED) == 0);
+    CHECK(madvise(at, PAGE, MADV_WILLNEED) == 0 && at[PAGE] == 1);
     FAILS(madvise(at, PAGE, 77), EINVAL);
+    if (is_cops()) {
+        /* What would change something, and does not exist here. */
+        FAILS(madvise(at, PAGE, MADV_REMOVE), EINVAL);
+        FAILS(madvise(at, PAGE, MADV_DONTFORK), EINVAL);
+        FAILS(madvise(at, PAGE, MADV_WIPEONFORK), EINVAL);
+        at[0] = 3;
+        CHECK(madvise(at, PAGE, 24 /* MADV_DONTNEED_LOCKED */) == 0 && at[0] == 0);
+    }
+    /* At a hole, the rest is advised all the same. */
+    char *hole = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+    CHECK(hole != MAP_FAILED && munmap(hole + PAGE, PAGE) == 0);
+    hole[0] = hole[2 * PAGE] = 1;
+    FAILS(madvise(hole, 3 * PAGE, MADV_WILLNEED), ENOMEM);
+    FAILS(madvise(hole, 3 * PAGE, MADV_DONTNEED), ENOMEM);
+    CHECK(hole[0] == 0 && hole[2 * PAGE] == 0);
+    CHECK(munmap(hole, 3 * PAGE) == 0);
     FAILS(madvise(at + 1, PAGE, MADV_DONTNEED), EINVAL);
     /* Shrinking, growing in place, and growing where the next page is in use. */
     CHECK(mremap(at, 8 * PAGE, 4 * PAGE, 0) == at);

@@ -499,8 +499,12 @@ pub mod advice {
     pub const DONTNEED: usize = 4;
     /// The pages are not needed if memory is short.
     pub const FREE: usize = 8;
-    /// The highest advice that is accepted without an effect.
-    pub const LAST: usize = 25;
+    /// As [`DONTNEED`], also for locked pages.
+    pub const DONTNEED_LOCKED: usize = 24;
+    /// A bit for each advice that is accepted without an effect: it only concerns speed, dumps, or
+    /// what is the case anyway. Not 9 (`REMOVE`), 10 (`DONTFORK`) and 18 (`WIPEONFORK`), after
+    /// which a program would see other contents.
+    pub const WITHOUT_EFFECT: usize = 0x2fb_f80f;
 }
 
 /// Clocks of `clock_gettime` beside [`crate::syscall::CLOCK_REALTIME`] and

@@ -44,8 +44,8 @@ pub enum Resumable {
     Release(Option<Releasing>),
     /// Move a mapping to other addresses.
     Move(Box<Move>),
-    /// Free the pages of this range.
-    Discard(Range<usize>),
+    /// Free the pages of this range, and fail if something in it is not mapped.
+    Discard { rest: Range<usize>, has_gap: bool },
     /// Give these rights to this range.
     Protect(Range<usize>, Rights),
     /// Load a program and start it, with [`spawn`].
@@ -271,9 +271,11 @@ impl Resumable {
                 let has_more = releasing.as_mut().is_some_and(|list| list.release_some(process));
                 if has_more { None } else { Some(Ok(0)) }
             }
-            Resumable::Discard(rest) => {
+            Resumable::Discard { rest, has_gap } => {
+                *has_gap |= process.space.has_gap_in_portion(rest);
                 let left = process.space.discard_some(rest);
-                advance(rest, left)
+                let done = advance(rest, left)?;
+                Some(if *has_gap { done.and(Err(Errno::ENOMEM)) } else { done })
             }
             Resumable::Protect(rest, rights) => {
                 let left = process.space.protect_some(rest, *rights);

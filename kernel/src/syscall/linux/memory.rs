@@ -110,16 +110,19 @@ pub fn advise(
     frame: &SyscallFrame,
     args: &Arguments<'_>,
 ) -> Result<Reply, Errno> {
-    let advised = args.number(2);
-    if advised > advice::LAST {
-        return Err(Errno::EINVAL);
-    }
+    let frees = match args.number(2) {
+        advice::DONTNEED | advice::FREE | advice::DONTNEED_LOCKED => true,
+        other if other < 64 && advice::WITHOUT_EFFECT >> other & 1 != 0 => false,
+        _ => return Err(Errno::EINVAL),
+    };
     if args.number(1) == 0 {
         return Ok(Reply::Done(Ok(0)));
     }
-    let range = args.own_pages(0)?;
-    if advised != advice::DONTNEED && advised != advice::FREE {
-        return Ok(Reply::Done(Ok(0)));
+    let rest = args.own_pages(0)?;
+    if !frees {
+        let has_gap = cpu.process.space.has_gap_in_portion(&rest);
+        return if has_gap { Err(Errno::ENOMEM) } else { Ok(Reply::Done(Ok(0))) };
     }
-    Ok(resumable::resume(cpu, frame, |_| Ok(Resumable::Discard(range))).into())
+    let discard = Resumable::Discard { rest, has_gap: false };
+    Ok(resumable::resume(cpu, frame, |_| Ok(discard)).into())
 }
