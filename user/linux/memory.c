@@ -91,6 +91,12 @@ static void mappings(void) {
     FAILS(madvise(hole, 3 * PAGE, MADV_DONTNEED), ENOMEM);
     CHECK(hole[0] == 0 && hole[2 * PAGE] == 0);
     CHECK(munmap(hole, 3 * PAGE) == 0);
+    /* What can be written can be read. */
+    char *writable = mmap(NULL, PAGE, PROT_WRITE, flags, -1, 0);
+    CHECK(writable != MAP_FAILED && writable[1] == 0);
+    int ends[2];
+    CHECK(pipe(ends) == 0 && write(ends[1], writable, 1) == 1);
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0 && munmap(writable, PAGE) == 0);
     FAILS(madvise(at + 1, PAGE, MADV_DONTNEED), EINVAL);
     /* Shrinking, growing in place, and growing where the next page is in use. */
     CHECK(mremap(at, 8 * PAGE, 4 * PAGE, 0) == at);

@@ -40,12 +40,11 @@ impl AddressSpace {
     /// [`OutOfMemory`].
     pub fn new(family: Family) -> Result<Self, OutOfMemory> {
         let contents = Contents::new(family)?;
-        Ok(Self {
-            root: Root::new(contents.table.root_frame())?,
-            current_harts: AtomicU64::new(0),
-            place: Some(Place::try_new()?),
-            contents: Mutex::new(contents),
-        })
+        let place = Some(Place::try_new()?);
+        // Last: nothing can fail once the root has a tag, which it has until it is retired.
+        let root = Root::new(contents.table.root_frame())?;
+        let current_harts = AtomicU64::new(0);
+        Ok(Self { root, current_harts, place, contents: Mutex::new(contents) })
     }
 
     /// The family that is charged for it.

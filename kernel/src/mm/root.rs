@@ -34,8 +34,11 @@ impl Root {
     /// # Errors
     /// [`OutOfMemory`].
     pub(super) fn new(table: RootFrame) -> Result<Arc<Self>, OutOfMemory> {
-        let register = RootRegister::new(table.physical(), asid::allocate());
-        try_arc(Self { _table: table, register, is_dead: AtomicBool::new(false) })
+        let asid = asid::allocate();
+        let register = RootRegister::new(table.physical(), asid);
+        let root = try_arc(Self { _table: table, register, is_dead: AtomicBool::new(false) });
+        // No hart has used the tag.
+        root.inspect_err(|_| asid::free(asid))
     }
 
     /// Loads this root on this hart unless it is loaded and current. Interrupts are off.

@@ -434,7 +434,8 @@ impl<'a> Arguments<'a> {
         let known = protection::READ | protection::WRITE | protection::EXECUTE;
         let bits = self.flags(index, known)?;
         let rights = Rights {
-            read: bits & protection::READ != 0,
+            // As on Linux, and in the machine: there is no right to write only.
+            read: bits & (protection::READ | protection::WRITE) != 0,
             write: bits & protection::WRITE != 0,
             execute: bits & protection::EXECUTE != 0,
         };
