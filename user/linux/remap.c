@@ -254,6 +254,20 @@ static void files(void) {
     CHECK(is_marked(to, 6, 5) && is_marked(to + 5 * PAGE, 515, 15));
     CHECK(is_marked(at, 1, 5) && is_marked(at + 25 * PAGE, 530, 5));
     CHECK(munmap(to, 20 * PAGE) == 0 && munmap(at, 30 * PAGE) == 0);
+    /* One of many pages in a copy of the process, after another one that exists no more. */
+    at = map(1, RW, MAP_PRIVATE, fd, 0), to = map(40, RW, MAP_PRIVATE, fd, 0);
+    mark(to, 1, 40);
+    CHECK(munmap(at, PAGE) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char *target = room(50);
+        CHECK(mremap(to, 40 * PAGE, 40 * PAGE, MOVE_TO, target) == target);
+        CHECK(is_marked(target, 1, 40));
+        _exit(0);
+    }
+    ended_with(child, 0);
+    CHECK(munmap(to, 40 * PAGE) == 0);
     /* A shared one. */
     at = map(40, RW, MAP_SHARED, fd, 0), to = room(40);
     CHECK(is_marked(at, 500, 20));

@@ -135,6 +135,8 @@ pub(super) struct Mappings {
     /// The objects through which the program exchanges data with others: those with shared
     /// mappings that may be written, by number, and how many mappings each has.
     writable: Map<u64, usize>,
+    /// The last mapping of another space that was adopted, and what it became, by number.
+    adopted: Option<(u16, u16)>,
 }
 
 impl Mappings {
@@ -144,7 +146,7 @@ impl Mappings {
     const WRITABLE_BYTES: usize = 64;
 
     pub(super) const fn new() -> Self {
-        Self { all: Numbered::new(), shared: 0, writable: Map::new() }
+        Self { all: Numbered::new(), shared: 0, writable: Map::new(), adopted: None }
     }
 
     /// Whether one is shared. The program itself is a private one.
@@ -194,7 +196,8 @@ impl Mappings {
     }
 
     /// The number of a mapping of this space that is equal to `other`, which has the number
-    /// `number` in another space: the same if that is possible.
+    /// `number` in another space. It is the same one for regions of `other` that follow each other,
+    /// also if it is a free number because `number` is not the lowest one.
     pub(super) fn adopt(&mut self, number: u16, other: &Mapping) -> Result<u16, OutOfMemory> {
         let is_equal = |mine: &Mapping| {
             mine.view.object.number() == other.view.object.number()
@@ -203,13 +206,17 @@ impl Mappings {
                 && mine.is_shared == other.is_shared
                 && mine.range.start == other.range.start
         };
-        if let Some(mine) = self.all.get_mut(number)
+        let last = self.adopted.filter(|&(of_other, _)| of_other == number);
+        let own = last.map_or(number, |(_, own)| own);
+        if let Some(mine) = self.all.get_mut(own)
             && is_equal(mine)
         {
             mine.range.end = mine.range.end.max(other.range.end);
-            return Ok(number);
+            return Ok(own);
         }
-        self.insert(Mapping { pages: 0, ..other.clone() })
+        let own = self.insert(Mapping { pages: 0, ..other.clone() })?;
+        self.adopted = Some((number, own));
+        Ok(own)
     }
 
     /// There is a region for `range` that refers to this mapping.
