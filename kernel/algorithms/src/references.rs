@@ -1,5 +1,5 @@
-//! The references to a frame of memory, whether several address spaces have it, and whether a family
-//! is charged for the frame itself.
+//! The references to a frame of memory, whether several address spaces have it, and whether a
+//! family is charged for the frame itself.
 //!
 //! A frame is *own* or *common*:
 //!

@@ -151,8 +151,8 @@ async fn more_than_the_quota() -> Outcome {
     .await
 }
 
-/// A copy accesses shared pages that it does not pay for, each with a page table of its own. It gets
-/// no more tables than its quota permits.
+/// A copy accesses shared pages that it does not pay for, each with a page table of its own. It
+/// gets no more tables than its quota permits.
 async fn tables_for_shared_pages_are_charged() -> Outcome {
     const TABLES: usize = 2000;
     const ROOM: usize = 256;
