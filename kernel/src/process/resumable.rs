@@ -103,9 +103,12 @@ pub fn is_unfinished(cpu: &VirtualCpu, frame: &SyscallFrame) -> bool {
 pub fn comes_first(cpu: &VirtualCpu) -> bool {
     cpu.unfinished.lock().as_ref().is_some_and(|unfinished| match &unfinished.call {
         Resumable::Fork(forking) => forking.is_copying(),
-        // What they have made until then is dropped, or is the same the second time. A library
-        // starts programs while urgent coroutines come and go.
-        Resumable::Spawn(_) | Resumable::Lower { .. } | Resumable::Trace(_) => false,
+        // What they have made until then is dropped, or is the same the second time. A load may
+        // wait for a server, and a library starts programs while urgent coroutines come and go.
+        Resumable::Spawn(_)
+        | Resumable::Exec(_)
+        | Resumable::Lower { .. }
+        | Resumable::Trace(_) => false,
         _ => true,
     })
 }
