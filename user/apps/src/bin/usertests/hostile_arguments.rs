@@ -149,15 +149,12 @@ async fn bad_addresses() -> Outcome {
         }
         fault("getrandom", number::GETRANDOM, [bad, 16, 0, 0, 0, 0])?;
         fault("spawn_process", number::COPS_SPAWN_PROCESS, [bad, path, 0, 0, 0, 0])?;
-        fault("spawn_process's arguments", number::COPS_SPAWN_PROCESS, [path, bad, 0, 0, 0, 0])?;
         let arguments = [path, bad, 0];
         if bad != 0 {
             let list = arguments.as_ptr().addr();
-            fault(
-                "spawn_process's argument",
-                number::COPS_SPAWN_PROCESS,
-                [path, list, 0, 0, 0, 0],
-            )?;
+            let spawn = number::COPS_SPAWN_PROCESS;
+            fault("spawn_process's arguments", spawn, [path, bad, 0, 0, 0, 0])?;
+            fault("spawn_process's argument", spawn, [path, list, 0, 0, 0, 0])?;
         }
         fault("statistics", number::COPS_STATISTICS, [bad, 64, 0, 0, 0, 0])?;
     }
