@@ -58,14 +58,13 @@ impl Walk {
     /// The next component, and where it ends.
     fn component(&self) -> (Component<'_>, usize) {
         let rest = self.path.get(self.at..).unwrap_or_default();
-        let is_slash = |&byte: &u8| byte == b'/';
-        let start = rest.iter().take_while(|byte| is_slash(byte)).count();
-        let length = rest[start..].iter().take_while(|byte| !is_slash(byte)).count();
+        let start = slashes(rest);
+        let length = rest[start..].iter().take_while(|&&byte| byte != b'/').count();
         let (name, after) = rest[start..].split_at(length);
         let component = Component {
             // A part of a string between two slashes is one too.
             name: if name.is_empty() { "." } else { core::str::from_utf8(name).unwrap_or(".") },
-            is_last: after.iter().all(is_slash),
+            is_last: slashes(after) == after.len(),
             has_slash: !after.is_empty() || name.is_empty(),
         };
         (component, self.at + start + length)
@@ -105,6 +104,14 @@ impl Walk {
         (self.path, self.at) = (path, 0);
         Ok(self.is_absolute())
     }
+}
+
+/// Number of slashes with which `bytes` begin. Eight are looked at together: a path may consist of
+/// four thousand, and is looked at several times in one portion.
+fn slashes(bytes: &[u8]) -> usize {
+    let are_slashes = |eight: &&[u8]| **eight == [b'/'; 8];
+    let start = 8 * bytes.chunks_exact(8).take_while(are_slashes).count();
+    start + bytes[start..].iter().take_while(|&&byte| byte == b'/').count()
 }
 
 #[cfg(test)]
@@ -148,6 +155,17 @@ mod tests {
         expect("/", &[(".", true, true)]);
         expect("///", &[(".", true, true)]);
         expect("./..", &[(".", false, true), ("..", true, false)]);
+    }
+
+    #[test]
+    fn any_number_of_slashes_is_one() {
+        for count in 1..40 {
+            let many = "/".repeat(count);
+            assert_eq!(slashes(many.as_bytes()), count);
+            let expected = [("a", false, true), ("b", true, true)];
+            let expected = expected.map(|(name, last, slash)| (name.to_string(), last, slash));
+            assert_eq!(components(&std::format!("{many}a{many}b{many}")), expected, "{count}");
+        }
     }
 
     #[test]
