@@ -14,7 +14,7 @@ use cops::process::{self, Child, ExitCode, Resource};
 use cops::time::{Duration, Instant, sleep, timeout};
 use cops::{inspect, task};
 
-use crate::forks::Pipe;
+use crate::forks::{Pipe, fork};
 use crate::harness::{Failure, Outcome, errno, run, soon, start, start_tied};
 use crate::processes::HELPER;
 use crate::raw::{self, Asked};
@@ -24,6 +24,7 @@ tests! { quotas:
     a_memory_hog_beside_an_innocent_process,
     many_hogs_beside_an_innocent_process,
     buffers_that_are_unmapped_are_charged,
+    buffers_of_copies_are_charged,
     full_pipes_are_charged,
     connections_that_wait_are_charged,
     gathered_writes_are_charged,
@@ -46,6 +47,8 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
         ["hold-memory"] => hold_memory(),
         ["touch-memory", megabytes] => touch_memory(megabytes),
         ["hold-buffers"] => hold_buffers(),
+        ["hold-common-buffers"] => hold_common_buffers(false),
+        ["hold-copied-buffers"] => hold_common_buffers(true),
         ["hold-pipes"] => hold_pipes(),
         ["hold-sleeps"] => hold_sleeps(),
         ["fork-bomb"] => fork_bomb(),
@@ -109,6 +112,48 @@ fn hold_buffers() -> ExitCode {
         }
     }
     stay()
+}
+
+/// Makes writes that wait, of pages that are common to this process and a copy, which ends after
+/// they have been unmapped here, or after this process has got others there by writing. Again,
+/// until one is refused.
+fn hold_common_buffers(writes: bool) -> ExitCode {
+    let (Ok(full), Ok(empty)) = (Pipe::new(), Pipe::new()) else { return ExitCode(2) };
+    let write = |at: usize, bytes: usize| raw::ask(WRITE, [full.writer, at, bytes]);
+    loop {
+        let Ok(quota) = process::quota(0, Resource::Memory) else { return ExitCode(3) };
+        let pages = quota.room as usize / 4 / PAGE_BYTES / BUFFER_PAGES * BUFFER_PAGES;
+        if pages < 100 {
+            return stay();
+        }
+        let Ok(start) = raw::map(pages) else { return stay() };
+        let bytes = pages * PAGE_BYTES;
+        (start..start + bytes).step_by(PAGE_BYTES).for_each(|page| raw::poke(page, 1));
+        // It waits until it is killed.
+        let Ok(copy) = fork(|| u8::from(empty.wait().is_err())) else { return stay() };
+        let mut is_refused = false;
+        for buffer in (start..start + bytes).step_by(BUFFER_PAGES * PAGE_BYTES) {
+            // The first ones fill the pipe.
+            while let Asked::Done(result) = write(buffer, BUFFER_PAGES * PAGE_BYTES) {
+                is_refused |= result.is_err();
+                if is_refused {
+                    break;
+                }
+            }
+        }
+        if writes {
+            (start..start + bytes).step_by(PAGE_BYTES).for_each(|page| raw::poke(page, 2));
+        }
+        let unmapped = raw::call(MUNMAP, [start, bytes]);
+        // The copy has ended by itself if there was no memory for its wait.
+        let _ = process::kill(copy, signal::SIGKILL);
+        if unmapped.is_err() || cops::wait!(Some(copy)).is_err() {
+            return ExitCode(4);
+        }
+        if is_refused {
+            return stay();
+        }
+    }
 }
 
 /// Fills pipes until no more can be created.
@@ -246,6 +291,11 @@ async fn many_hogs_beside_an_innocent_process() -> Outcome {
 
 async fn buffers_that_are_unmapped_are_charged() -> Outcome {
     innocent_beside("hold-buffers").await
+}
+
+async fn buffers_of_copies_are_charged() -> Outcome {
+    innocent_beside("hold-common-buffers").await?;
+    innocent_beside("hold-copied-buffers").await
 }
 
 async fn full_pipes_are_charged() -> Outcome {
