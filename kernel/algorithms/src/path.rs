@@ -15,7 +15,7 @@ pub const LINKS_MAX: u32 = 40;
 pub struct Walk {
     /// As bytes, because a `Text` examines all of them whenever it is used.
     path: List<u8>,
-    /// Where the next component begins; slashes before it are possible.
+    /// Where the next component begins, behind all slashes before it.
     at: usize,
     links: u32,
 }
@@ -35,12 +35,12 @@ impl Walk {
     /// Begins to walk `path`.
     ///
     /// # Errors
-    /// `ENOENT` for an empty path, `ENOMEM`.
+    /// `ENOENT` for an empty path.
     pub fn new(path: Text) -> Result<Self, Errno> {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
-        Ok(Self { path: List::try_from_slice(path.as_bytes())?, at: 0, links: 0 })
+        Ok(Self { at: slashes(path.as_bytes()), path: path.into_bytes(), links: 0 })
     }
 
     /// Whether the walk begins at the root.
@@ -58,16 +58,15 @@ impl Walk {
     /// The next component, and where it ends.
     fn component(&self) -> (Component<'_>, usize) {
         let rest = self.path.get(self.at..).unwrap_or_default();
-        let start = slashes(rest);
-        let length = rest[start..].iter().take_while(|&&byte| byte != b'/').count();
-        let (name, after) = rest[start..].split_at(length);
+        let length = rest.iter().take_while(|&&byte| byte != b'/').count();
+        let (name, after) = rest.split_at(length);
         let component = Component {
             // A part of a string between two slashes is one too.
             name: if name.is_empty() { "." } else { core::str::from_utf8(name).unwrap_or(".") },
             is_last: slashes(after) == after.len(),
             has_slash: !after.is_empty() || name.is_empty(),
         };
-        (component, self.at + start + length)
+        (component, self.at + length)
     }
 
     /// The next component.
@@ -78,7 +77,8 @@ impl Walk {
 
     /// Goes on behind the next component.
     pub fn advance(&mut self) {
-        self.at = self.component().1;
+        let end = self.component().1;
+        self.at = end + slashes(&self.path[end..]);
     }
 
     /// Puts `target` in the place of the next component, which is a symbolic link. Returns whether
@@ -101,7 +101,7 @@ impl Walk {
         let mut path = List::new();
         path.try_extend_from_slice(target.as_bytes())?;
         path.try_extend_from_slice(rest)?;
-        (self.path, self.at) = (path, 0);
+        (self.at, self.path) = (slashes(&path), path);
         Ok(self.is_absolute())
     }
 }

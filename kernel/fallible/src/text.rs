@@ -28,6 +28,27 @@ impl Text {
         Ok(Self(List::try_from_slice(text.as_bytes())?))
     }
 
+    /// Its bytes. Like the two functions after this one, it examines none of them; each use as a
+    /// `str` examines all.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The bytes that it consists of.
+    pub fn into_bytes(self) -> List<u8> {
+        self.0
+    }
+
     /// Appends `text`.
     ///
     /// # Errors

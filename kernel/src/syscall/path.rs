@@ -53,7 +53,7 @@ struct Paths<'a> {
 impl Paths<'_> {
     /// The directory in which a path begins: its argument has number `index`.
     fn base(&self, index: usize, path: &Text) -> Result<NodeRef, Errno> {
-        if path.starts_with('/') {
+        if path.as_bytes().starts_with(b"/") {
             return Ok(fs::root_directory().clone());
         }
         match self.args.directory(index) {
@@ -76,7 +76,7 @@ impl Paths<'_> {
     /// As [`Self::call`], for a path without a directory.
     fn in_working(&self, index: usize, then: Then) -> Result<Started, Errno> {
         let path = self.args.path(index)?;
-        let base = if path.starts_with('/') {
+        let base = if path.as_bytes().starts_with(b"/") {
             fs::root_directory().clone()
         } else {
             self.process.files.lock().working()
