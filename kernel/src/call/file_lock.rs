@@ -16,12 +16,12 @@ use cops_fallible::OutOfMemory;
 use crate::fs::file_locks::{self, Conflict, Kind, Lock, Owner, Range, WAIT_BYTES};
 use crate::fs::{Ask, Attempt, Descriptor, File};
 use crate::mm::PinnedBuffer;
-use crate::mm::quota::{self, Amounts, Charge};
+use crate::mm::quota::{Family, Kept};
 use crate::process::Process;
 use crate::sched::{WaitQueue, Waiter};
 
 /// Memory for a call that waits, and for the queue that it may be the first in.
-const BYTES: u64 = (size_of::<FileLockCall>() + size_of::<WaitQueue>() + 64) as u64 + WAIT_BYTES;
+const BYTES: usize = size_of::<FileLockCall>() + size_of::<WaitQueue>() + 64 + WAIT_BYTES as usize;
 
 /// The part of a file that a call is about.
 #[derive(Clone, Copy)]
@@ -58,8 +58,7 @@ pub struct FileLockCall {
     wait: Option<(u32, u64)>,
     /// For the size of a file that a process serves.
     ask: Ask,
-    /// If it waits.
-    charge: Option<Charge>,
+    kept: Kept,
 }
 
 impl FileLockCall {
@@ -81,18 +80,16 @@ impl FileLockCall {
             queue: None,
             wait: None,
             ask: Ask::default(),
-            charge: None,
+            kept: Kept::default(),
         }
     }
 
     /// It has to wait: charges it.
     ///
     /// # Errors
-    /// `ENOMEM`.
-    pub fn begin_waiting(&mut self, process: &Process) -> Result<(), Errno> {
-        let amounts = Amounts::of(quota::Kind::Memory, BYTES);
-        self.charge = Some(Charge::new(process.family, &amounts)?);
-        Ok(())
+    /// [`OutOfMemory`].
+    pub fn begin_waiting(&mut self, family: Family) -> Result<(), OutOfMemory> {
+        self.kept.at_least(family, BYTES)
     }
 
     /// As for `Operation::attempt`.

@@ -2,6 +2,7 @@
 
 use super::address_space::AddressSpace;
 use super::contents::{Contents, check_range, check_rights};
+use super::frames::Frame;
 use super::region::{Backing, PORTION_MAPPINGS, Region};
 use super::{MapError, Rights, layout};
 use crate::arch;
@@ -14,6 +15,12 @@ const BATCH: usize = 32;
 
 /// Maximum number of holes without tables that are skipped in one portion.
 const HOLES: usize = 64;
+
+/// Those of `frames`, which have left the table, for which the space has paid.
+fn own_of(frames: &[Option<Frame>; BATCH], is_own: [bool; BATCH]) -> impl Iterator<Item = &Frame> {
+    let own = frames.iter().zip(is_own).filter(|(_, is_own)| *is_own);
+    own.filter_map(|(frame, _)| frame.as_ref())
+}
 
 impl AddressSpace {
     /// Unmaps the first part of `range`, in a few microseconds; holes are not an error. Returns the
@@ -95,8 +102,7 @@ impl AddressSpace {
             true
         });
         if count > 0 {
-            let own = frames.iter().zip(is_own).filter(|(_, is_own)| *is_own);
-            contents.keep_in_use(own.filter_map(|(frame, _)| frame.as_ref()));
+            contents.keep_in_use(own_of(&frames, is_own));
             contents.pages -= count - shared;
             contents.shared -= shared;
             self.flush(start..end);
@@ -142,8 +148,7 @@ impl AddressSpace {
             count < BATCH
         });
         if count > 0 {
-            let own = frames.iter().zip(is_own).filter(|(_, is_own)| *is_own);
-            contents.keep_in_use(own.filter_map(|(frame, _)| frame.as_ref()));
+            contents.keep_in_use(own_of(&frames, is_own));
             contents.pages -= count - shared;
             contents.shared -= shared;
             contents.promised += promised;

@@ -91,6 +91,6 @@ fn begin(
         return Ok(result.into());
     }
     mm::admit()?;
-    call.begin_waiting(&cpu.process)?;
+    call.begin_waiting(cpu.process.family)?;
     Ok(submit(cpu, frame, Operation::FileLock(try_box(call)?)))
 }
