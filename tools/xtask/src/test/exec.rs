@@ -207,7 +207,8 @@ fn trace_of_what_is_ended(context: &Context<'_>, name: &str) -> Outcome<Vec<Stri
     let mut step = step(name);
     let ours = cops()?;
     let mut wrong = Vec::new();
-    let interrupted = ["--preserve-status", "--signal", "INT", "5"];
+    // Without `--foreground` there are two signals, to the command and to its process group.
+    let interrupted = ["--foreground", "--preserve-status", "--signal", "INT", "5"];
     for (limit, more, code) in
         [(&[][..], &["--timeout", "3"][..], 124), (&interrupted, &["--smp", "2"], 130)]
     {
