@@ -250,6 +250,14 @@ fn yield_if_less_urgent() {
     }
 }
 
+/// Whether anything more urgent than the current coroutine waits for a worker of this process: then
+/// a poll that may end should.
+pub(crate) fn is_urged() -> bool {
+    EXECUTOR
+        .most_urgent(_cops_executor_current_worker())
+        .is_some_and(|waiting| waiting.is_more_urgent_than(crate::task::current_priority()))
+}
+
 /// Sets whether this process yields strictly.
 pub(crate) fn set_strict(strict: bool) {
     let all = &shared::process_page().flags;

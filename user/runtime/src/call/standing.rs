@@ -21,6 +21,7 @@ use cops_abi::syscall::{COPS_READ_STANDING, READ};
 use super::{Call, Mode, Operation, Request, Scratch, State, arrived, end, leftover};
 use crate::system::{self, Cancelled};
 use crate::task::waker_of;
+use crate::worker;
 
 /// Memory for the turn and for what is received. It leaks if it is forgotten.
 struct Block {
@@ -208,7 +209,15 @@ impl StandingRead {
                 if (empty(turn) || self.left != 0)
                     && let Some(result) = system::resume_read(*handle)
                 {
-                    return Poll::Ready(Ok(self.delivered(result)));
+                    let count = self.delivered(result);
+                    // What the kernel has done for it, and what is to be done with the bytes, would
+                    // together be a long poll.
+                    if worker::is_urged() {
+                        self.received = 0..count;
+                        waker.wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    return Poll::Ready(Ok(count));
                 }
                 return Poll::Pending;
             }

@@ -3,6 +3,8 @@
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::future::{Future, poll_fn};
+use core::pin::pin;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cops::abi::ring::RING_ENTRIES;
@@ -12,6 +14,7 @@ use cops::inspect::{self, state};
 use cops::io::{AsFd, Error, Read, Write, pipe};
 use cops::memory::statistics;
 use cops::net::{Incoming, OwnedWriteHalf, TcpStream};
+use cops::process;
 use cops::sync::Event;
 use cops::task::{self, Priority, yield_now};
 use cops::time::{Duration, Instant, sleep, timeout};
@@ -32,6 +35,7 @@ tests! { standing:
     what_is_left_is_read_otherwise,
     what_is_left_comes_at_once,
     others_run_before_what_is_left_is_read,
+    what_is_more_urgent_runs_before_what_was_left_is_used,
     reads_are_cancel_safe,
     cancelling_races_with_arrivals,
     what_is_dropped_is_read_by_others,
@@ -381,6 +385,49 @@ async fn others_run_before_what_is_left_is_read() -> Outcome {
     soon("what is left", reader.read_exact(&mut got[8..])).await??;
     check!(has_run.load(Relaxed), "what is left was read before others ran");
     check_equal!(got[..], bytes(0..12)[..], "what was read");
+    Ok(())
+}
+
+/// A call for what is left makes room for a writer, which is more urgent than the reader.
+async fn what_is_more_urgent_runs_before_what_was_left_is_used() -> Outcome {
+    const TOTAL: usize = 100_000;
+    const PIECE: usize = 1000;
+    if harts() > 1 {
+        // There the writer may become ready at any moment.
+        return Ok(());
+    }
+    let (mut reader, _writer, mut client) = incoming(1024).await?;
+    let writing = async move {
+        for piece in 0..TOTAL / PIECE {
+            client.write_all(&bytes(piece * PIECE..(piece + 1) * PIECE)).await?;
+        }
+        Ok::<_, Error>(())
+    };
+    let writing = task::spawn_join(writing, Priority::MOST_URGENT);
+    let writer = writing.id();
+    let is_ready = || {
+        let all = inspect::coroutines(process::id()).unwrap_or_default();
+        all.iter().any(|one| one.coroutine == writer.raw() && one.state == state::READY)
+    };
+    let (mut received, mut waits, mut overtaken) = (0, 0, 0);
+    while received < TOTAL {
+        let mut part = [0; 64];
+        let reading = poll_fn(|context| {
+            let poll = pin!(reader.read(&mut part)).poll(context);
+            match (is_ready(), poll.is_ready()) {
+                (true, true) => overtaken += 1,
+                (true, false) => waits += 1,
+                (false, _) => {}
+            }
+            poll
+        });
+        let count = soon("bytes", reading).await??;
+        check!(part[..count] == bytes(received..received + count), "wrong bytes at {received}");
+        received += count;
+    }
+    soon("the writer", writing).await???;
+    // A packet may also come late, while the reader takes what it has.
+    check!(waits >= 10 && overtaken * 10 <= waits, "the writer: {waits} first, {overtaken} later");
     Ok(())
 }
 
