@@ -11,7 +11,9 @@ use cops_abi::Errno;
 use cops_abi::page::{MAX_CPUS, flags};
 use cops_abi::ring;
 use cops_executor::core::NO_WORKER;
-use cops_executor::{Executor, Hooks, NO_CURRENT_WORKER, RunOutcome, encode_current_worker};
+use cops_executor::{
+    Executor, Hooks, NO_CURRENT_WORKER, RunOutcome, WorkerState, encode_current_worker,
+};
 use core::sync::atomic::{AtomicU32, Ordering::*, fence};
 
 use crate::call::{limit, ring as results};
@@ -250,12 +252,15 @@ fn yield_if_less_urgent() {
     }
 }
 
-/// Whether anything more urgent than the current coroutine waits for a worker of this process: then
-/// a poll that may end should.
+/// Whether anything of this process waits that is more urgent than what this worker polls: then a
+/// poll that may end should.
 pub(crate) fn is_urged() -> bool {
-    EXECUTOR
-        .most_urgent(_cops_executor_current_worker())
-        .is_some_and(|waiting| waiting.is_more_urgent_than(crate::task::current_priority()))
+    let workers = &shared::process_page().workers;
+    let polled = workers.get(current()).and_then(WorkerState::current_priority);
+    polled.is_some_and(|polled| {
+        let waiting = workers.iter().fold(0, |levels, worker| levels | worker.waiting());
+        waiting & (polled.bit() - 1) != 0
+    })
 }
 
 /// Sets whether this process yields strictly.

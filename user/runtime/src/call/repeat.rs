@@ -13,6 +13,7 @@ use cops_abi::errno::CallResult;
 
 use super::{Call, Operation, State};
 use crate::io::{Error, Result};
+use crate::worker;
 
 /// A [`Call`] that returns I/O errors.
 #[must_use = "a call does nothing unless awaited"]
@@ -45,7 +46,8 @@ pub trait Partial: Operation {
     fn conclude(&mut self, result: Result<()>) -> Self::Whole;
 }
 
-/// Repeats an operation until all of its work is done.
+/// Repeats an operation until all of its work is done. Before each call it lets coroutines run that
+/// are more urgent than the current one, once: the call may take longer than all else of a poll.
 ///
 /// Not cancel-safe: a part may have been done.
 #[must_use = "a call does nothing unless awaited"]
@@ -66,6 +68,11 @@ impl<O: Partial> Future for Whole<O> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<O::Whole> {
         let call = &mut self.0;
         while !call.operation.is_done() {
+            if matches!(call.state, State::New(_)) && worker::is_urged() {
+                call.state = State::GaveWay;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let output = ready!(Pin::new(&mut *call).poll(context));
             match call.operation.proceed(output) {
                 Ok(1..) => call.state = State::New(None),

@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::task::Wake;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::future::{Future as _, poll_fn};
 use core::pin::pin;
@@ -16,7 +17,7 @@ use cops::abi::layout::PAGE_BYTES;
 use cops::abi::page::NO_LEVEL;
 use cops::abi::syscall::{self as number, map_flags, protection};
 use cops::inspect::{self, state};
-use cops::io::{Read, Write, pipe};
+use cops::io::{Read, Write, fill, pipe};
 use cops::memory::statistics;
 use cops::net::{Ipv4Addr, TcpListener, TcpStream};
 use cops::process::{self, Child, ExitCode};
@@ -53,6 +54,7 @@ tests! { scheduling:
     share_for_the_less_urgent,
     set_priority_reaches_calls_in_flight,
     set_priority_reaches_the_kernels_half,
+    a_transfer_gives_way_to_what_is_more_urgent,
     interrupted_coroutine_is_suspended,
     a_blocked_virtual_cpu_leaves_its_work,
     a_queued_virtual_cpu_is_as_urgent_as_its_process,
@@ -822,6 +824,29 @@ async fn set_priority_reaches_calls_in_flight() -> Outcome {
     writer.write_all(b"x").await?;
     check_equal!(soon("the byte", blocked).await???, b'x', "what was read");
     idle.abort();
+    Ok(())
+}
+
+/// A transfer that need not wait ends the poll before its call, but only for what is more urgent.
+async fn a_transfer_gives_way_to_what_is_more_urgent() -> Outcome {
+    become_level(20).await;
+    let (reader, mut writer) = pipe()?;
+    for (at, gives_way) in [(19, true), (20, false), (21, false)] {
+        let has_run = Arc::new(AtomicBool::new(false));
+        let other = has_run.clone();
+        let other = task::spawn_join(async move { other.store(true, Relaxed) }, level(at));
+        writer.write_all(b"x").await?;
+        check_equal!(has_run.load(Relaxed), gives_way, "one of level {at} before a write");
+        soon("the other one", other).await??;
+        let other = has_run.clone();
+        has_run.store(false, Relaxed);
+        let other = task::spawn_join(async move { other.store(true, Relaxed) }, level(at));
+        let (result, byte) = fill(&reader, vec![0_u8], 0).await;
+        result?;
+        check_equal!(byte[..], *b"x", "what was read");
+        check_equal!(has_run.load(Relaxed), gives_way, "one of level {at} before a read");
+        soon("the other one", other).await??;
+    }
     Ok(())
 }
 
