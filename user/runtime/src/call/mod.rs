@@ -139,7 +139,7 @@ enum State {
     /// Not submitted yet. Contains the coroutine for which to submit it, if not the polling one.
     New(Option<CoroutineId>),
     /// Not submitted yet: something more urgent came first. Only in [`Whole`], for the polling one.
-    GaveWay,
+    Yielded,
     /// The kernel rejected it because too many calls are in flight.
     Queued(Lease, CoroutineId),
     InFlight(Lease, CallHandle, CoroutineId),
@@ -208,7 +208,7 @@ impl<O: Operation> Future for Call<O> {
         let call = &mut *self;
         let waker = context.waker();
         match mem::replace(&mut call.state, State::Over) {
-            state @ (State::New(_) | State::GaveWay) => {
+            state @ (State::New(_) | State::Yielded) => {
                 let name = if let State::New(name) = state { name } else { None };
                 let Some(coroutine) = name.or_else(crate::task::current) else {
                     return Poll::Ready(wait_for(&mut call.operation));
@@ -248,7 +248,7 @@ impl<O: Operation> Future for Call<O> {
 impl<O: Operation> Drop for Call<O> {
     fn drop(&mut self) {
         match mem::replace(&mut self.state, State::Over) {
-            State::New(_) | State::GaveWay | State::Over => {}
+            State::New(_) | State::Yielded | State::Over => {}
             State::Queued(lease, _) => {
                 if lease.unqueue() {
                     limit::grant_next();

@@ -69,7 +69,7 @@ impl<O: Partial> Future for Whole<O> {
         let call = &mut self.0;
         while !call.operation.is_done() {
             if matches!(call.state, State::New(_)) && worker::is_urged() {
-                call.state = State::GaveWay;
+                call.state = State::Yielded;
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -54,7 +54,7 @@ tests! { scheduling:
     share_for_the_less_urgent,
     set_priority_reaches_calls_in_flight,
     set_priority_reaches_the_kernels_half,
-    a_transfer_gives_way_to_what_is_more_urgent,
+    a_transfer_yields_to_what_is_more_urgent,
     interrupted_coroutine_is_suspended,
     a_blocked_virtual_cpu_leaves_its_work,
     a_queued_virtual_cpu_is_as_urgent_as_its_process,
@@ -828,15 +828,15 @@ async fn set_priority_reaches_calls_in_flight() -> Outcome {
 }
 
 /// A transfer that need not wait ends the poll before its call, but only for what is more urgent.
-async fn a_transfer_gives_way_to_what_is_more_urgent() -> Outcome {
+async fn a_transfer_yields_to_what_is_more_urgent() -> Outcome {
     become_level(20).await;
     let (reader, mut writer) = pipe()?;
-    for (at, gives_way) in [(19, true), (20, false), (21, false)] {
+    for (at, yields) in [(19, true), (20, false), (21, false)] {
         let has_run = Arc::new(AtomicBool::new(false));
         let other = has_run.clone();
         let other = task::spawn_join(async move { other.store(true, Relaxed) }, level(at));
         writer.write_all(b"x").await?;
-        check_equal!(has_run.load(Relaxed), gives_way, "one of level {at} before a write");
+        check_equal!(has_run.load(Relaxed), yields, "one of level {at} before a write");
         soon("the other one", other).await??;
         let other = has_run.clone();
         has_run.store(false, Relaxed);
@@ -844,7 +844,7 @@ async fn a_transfer_gives_way_to_what_is_more_urgent() -> Outcome {
         let (result, byte) = fill(&reader, vec![0_u8], 0).await;
         result?;
         check_equal!(byte[..], *b"x", "what was read");
-        check_equal!(has_run.load(Relaxed), gives_way, "one of level {at} before a read");
+        check_equal!(has_run.load(Relaxed), yields, "one of level {at} before a read");
         soon("the other one", other).await??;
     }
     Ok(())
