@@ -3,6 +3,8 @@
 //! A [`Walk`] is only text and counters. Its user looks each component up and decides what to do
 //! with what it finds.
 
+use core::ops::Range;
+
 use cops_abi::Errno;
 use cops_abi::syscall::PATH_BYTES_MAX;
 use cops_fallible::{List, Text};
@@ -15,8 +17,11 @@ pub const LINKS_MAX: u32 = 40;
 pub struct Walk {
     /// As bytes, because a `Text` examines all of them whenever it is used.
     path: List<u8>,
-    /// Where the next component begins, behind all slashes before it.
-    at: usize,
+    /// Where the next component is.
+    name: Range<usize>,
+    /// Where the one after it begins, behind all slashes in between. Both are kept, because a path
+    /// may consist of four thousand slashes.
+    after: usize,
     links: u32,
 }
 
@@ -40,7 +45,9 @@ impl Walk {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
-        Ok(Self { at: slashes(path.as_bytes()), path: path.into_bytes(), links: 0 })
+        let mut walk = Self { path: List::new(), name: 0..0, after: 0, links: 0 };
+        walk.begin(path.into_bytes());
+        Ok(walk)
     }
 
     /// Whether the walk begins at the root.
@@ -55,30 +62,31 @@ impl Walk {
         self.path.len()
     }
 
-    /// The next component, and where it ends.
-    fn component(&self) -> (Component<'_>, usize) {
-        let rest = self.path.get(self.at..).unwrap_or_default();
-        let length = rest.iter().take_while(|&&byte| byte != b'/').count();
-        let (name, after) = rest.split_at(length);
-        let component = Component {
-            // A part of a string between two slashes is one too.
-            name: if name.is_empty() { "." } else { core::str::from_utf8(name).unwrap_or(".") },
-            is_last: slashes(after) == after.len(),
-            has_slash: !after.is_empty() || name.is_empty(),
-        };
-        (component, self.at + length)
+    /// Begins anew with `path`.
+    fn begin(&mut self, path: List<u8>) {
+        self.after = slashes(&path);
+        self.path = path;
+        self.advance();
     }
 
     /// The next component.
     #[must_use]
     pub fn next(&self) -> Component<'_> {
-        self.component().0
+        let name = self.path.get(self.name.clone()).unwrap_or_default();
+        Component {
+            // A part of a string between two slashes is one too.
+            name: if name.is_empty() { "." } else { core::str::from_utf8(name).unwrap_or(".") },
+            is_last: self.after == self.path.len(),
+            has_slash: self.name.end < self.path.len() || name.is_empty(),
+        }
     }
 
     /// Goes on behind the next component.
     pub fn advance(&mut self) {
-        let end = self.component().1;
-        self.at = end + slashes(&self.path[end..]);
+        let rest = &self.path[self.after..];
+        let length = rest.iter().take_while(|&&byte| byte != b'/').count();
+        self.name = self.after..self.after + length;
+        self.after += length + slashes(&rest[length..]);
     }
 
     /// Puts `target` in the place of the next component, which is a symbolic link. Returns whether
@@ -94,27 +102,26 @@ impl Walk {
         if target.is_empty() {
             return Err(Errno::ENOENT);
         }
-        let rest = self.path.get(self.component().1..).unwrap_or_default();
+        let rest = self.path.get(self.name.end..).unwrap_or_default();
         if target.len() + rest.len() >= PATH_BYTES_MAX {
             return Err(Errno::ENAMETOOLONG);
         }
         let mut path = List::new();
         path.try_extend_from_slice(target.as_bytes())?;
         path.try_extend_from_slice(rest)?;
-        (self.at, self.path) = (slashes(&path), path);
+        self.begin(path);
         Ok(self.is_absolute())
     }
 }
 
-/// Number of slashes with which `bytes` begin. Eight are looked at together: a path may consist of
-/// four thousand, and is looked at several times in one portion.
+/// Number of slashes with which `bytes` begin. Eight are looked at together.
 fn slashes(bytes: &[u8]) -> usize {
     const SLASHES: u64 = u64::from_ne_bytes([b'/'; 8]);
-    // As numbers: a comparison of slices is a call.
-    let are_slashes = |eight: &&[u8]| {
-        <[u8; 8]>::try_from(*eight).is_ok_and(|eight| u64::from_ne_bytes(eight) == SLASHES)
-    };
-    let start = 8 * bytes.chunks_exact(8).take_while(are_slashes).count();
+    let (eights, _) = bytes.as_chunks::<8>();
+    let start = 8 * eights
+        .iter()
+        .position(|&eight| u64::from_ne_bytes(eight) != SLASHES)
+        .unwrap_or(eights.len());
     start + bytes[start..].iter().take_while(|&&byte| byte == b'/').count()
 }
 

@@ -153,18 +153,20 @@ impl AddressSpace {
     /// `EFAULT`; `ENAMETOOLONG` without a zero byte within that length; `EINVAL` if the bytes are
     /// not UTF-8; `ENOMEM`.
     pub fn copy_in_string(&self, address: usize, max_bytes: usize) -> Result<Text, Errno> {
-        let (mut bytes, mut at) = (List::new(), address);
+        let mut bytes = List::new();
         loop {
-            let mut piece = [0; STRING_PIECE_BYTES];
-            let (piece, is_last) = self.copy_in_piece(at, &mut piece)?;
-            if bytes.len() + piece.len() > max_bytes {
+            let before = bytes.len();
+            // Pieces double, so a long string takes few.
+            bytes.try_resize(before + before.max(STRING_PIECE_BYTES), 0)?;
+            let (piece, is_last) = self.copy_in_piece(address + before, &mut bytes[before..])?;
+            let length = before + piece.len();
+            if length > max_bytes {
                 return Err(Errno::ENAMETOOLONG);
             }
-            bytes.try_extend_from_slice(piece)?;
+            bytes.truncate(length);
             if is_last {
                 return Text::from_utf8(bytes).ok_or(Errno::EINVAL);
             }
-            at += piece.len();
         }
     }
 
@@ -177,10 +179,11 @@ impl AddressSpace {
     pub fn copy_in_piece<'a>(
         &self,
         address: usize,
-        into: &'a mut [u8; STRING_PIECE_BYTES],
+        into: &'a mut [u8],
     ) -> Result<(&'a [u8], bool), Errno> {
         let in_page = FRAME_BYTES - address % FRAME_BYTES;
-        let piece = &mut into[..in_page.min(STRING_PIECE_BYTES)];
+        let length = in_page.min(into.len());
+        let piece = &mut into[..length];
         self.copy_in(UserRange::new(address, piece.len()).ok_or(Errno::EFAULT)?, piece)?;
         let end = first_zero(piece);
         Ok((&piece[..end.unwrap_or(piece.len())], end.is_some()))

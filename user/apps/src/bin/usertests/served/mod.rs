@@ -345,7 +345,7 @@ async fn bad_mounts() -> Outcome {
 /// The texts of calls that wait for a server are charged.
 async fn paths_in_flight_are_charged() -> Outcome {
     const COUNT: usize = 16;
-    const BYTES: usize = 1500;
+    const BYTES: usize = 3900;
     let used = || cops::process::quota(0, cops::process::Resource::Memory).map(|quota| quota.used);
     let _silent = by_hand::Hand::mounted().await?;
     let [from, to] = ["f", "g"].map(|name| format!("{SERVED}{}{name}\0", "/".repeat(BYTES)));
