@@ -11,9 +11,7 @@ use cops_abi::Errno;
 use cops_abi::page::{MAX_CPUS, flags};
 use cops_abi::ring;
 use cops_executor::core::NO_WORKER;
-use cops_executor::{
-    Executor, Hooks, NO_CURRENT_WORKER, RunOutcome, WorkerState, encode_current_worker,
-};
+use cops_executor::{Executor, Hooks, NO_CURRENT_WORKER, RunOutcome, encode_current_worker};
 use core::sync::atomic::{AtomicU32, Ordering::*, fence};
 
 use crate::call::{limit, ring as results};
@@ -252,14 +250,16 @@ fn yield_if_less_urgent() {
     }
 }
 
-/// Whether anything of this process waits that is more urgent than what this worker polls: then a
-/// poll that may end should.
+/// Whether anything waits for this worker that is more urgent than what it polls: then a poll that
+/// may end should.
+///
+/// The other workers' records are not looked at: they change with each of their polls, and what
+/// waits there is theirs to run first.
 pub(crate) fn is_urged() -> bool {
-    let workers = &shared::process_page().workers;
-    let polled = workers.get(current()).and_then(WorkerState::current_priority);
-    polled.is_some_and(|polled| {
-        let waiting = workers.iter().fold(0, |levels, worker| levels | worker.waiting());
-        waiting & (polled.bit() - 1) != 0
+    let worker = shared::process_page().workers.get(current());
+    worker.is_some_and(|worker| {
+        let polled = worker.current_priority();
+        polled.is_some_and(|polled| worker.waiting() & (polled.bit() - 1) != 0)
     })
 }
 
