@@ -166,6 +166,35 @@ static void connect_again(void) {
     CHECK(close(client) == 0 && close(quick) == 0 && close(server) == 0);
 }
 
+static void *waits_to_accept(void *server) {
+    FAILS(accept((int)(intptr_t)server, NULL, NULL), EINVAL);
+    return NULL;
+}
+
+/* A thread that stops a server ends the calls that wait for connections. */
+static void listener_is_shut_down(void) {
+    struct sockaddr_in address;
+    socklen_t length = sizeof address;
+    int server = server_socket(&address);
+    CHECK(fcntl(server, F_SETFL, 0) == 0);
+    pthread_t waiting;
+    CHECK(pthread_create(&waiting, NULL, waits_to_accept, (void *)(intptr_t)server) == 0);
+    usleep(20000);
+    CHECK(shutdown(server, SHUT_WR) == 0);
+    CHECK(option_of(server, SOL_SOCKET, SO_ACCEPTCONN) == 1);
+    CHECK(shutdown(server, SHUT_RDWR) == 0);
+    CHECK(pthread_join(waiting, NULL) == 0);
+    CHECK(option_of(server, SOL_SOCKET, SO_ACCEPTCONN) == 0);
+    CHECK(events_of(server, POLLIN | POLLOUT) & POLLHUP);
+    FAILS(shutdown(server, SHUT_RDWR), ENOTCONN);
+    int client = socket(AF_INET, SOCK_STREAM, 0);
+    FAILS(connect(client, (void *)&address, sizeof address), ECONNREFUSED);
+    CHECK(listen(server, 10) == 0 && getsockname(server, (void *)&address, &length) == 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(connect(client, (void *)&address, sizeof address) == 0);
+    CHECK(close(client) == 0 && close(server) == 0);
+}
+
 /* Two ends of a connection over loopback, which need not wait. */
 static void make_connection(int ends[2]) {
     struct sockaddr_in address;
@@ -372,6 +401,7 @@ int main(void) {
     errors();
     connections();
     connect_again();
+    listener_is_shut_down();
     peeks();
     options();
     families();

@@ -7,7 +7,7 @@ use core::task::{Context, Poll, Waker};
 use crate::backlog::Backlog;
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::opening::Claim;
+use crate::opening::{Claim, TcpBinding};
 use crate::readiness::Readiness;
 use crate::stack::Stack;
 use crate::stream::Owner;
@@ -16,18 +16,25 @@ use crate::stream::Owner;
 /// connections that it has not returned.
 pub struct Listener {
     stack: Arc<Stack>,
-    claim: Claim,
+    local: SocketAddr,
+    /// Only [`Self::into_binding`] takes it.
+    claim: Option<Claim>,
     backlog: Arc<Backlog>,
 }
 
 impl Listener {
     pub(crate) fn new(stack: Arc<Stack>, claim: Claim, backlog: Arc<Backlog>) -> Listener {
-        Listener { stack, claim, backlog }
+        Listener { stack, local: claim.local, claim: Some(claim), backlog }
+    }
+
+    /// Stops listening, as by dropping it, but keeps the port.
+    pub fn into_binding(mut self) -> Option<TcpBinding> {
+        self.claim.take().map(|claim| TcpBinding::new(self.stack.clone(), claim))
     }
 
     /// The address it listens at.
     pub fn local_address(&self) -> SocketAddr {
-        self.claim.local
+        self.local
     }
 
     /// Takes the oldest connection with a complete handshake. The connection may have ended
@@ -73,7 +80,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.stack.shared.registry.lock().set_listener(self.claim.local, None);
+        self.stack.shared.registry.lock().set_listener(self.local, None);
         self.stack.shared.closed_listeners.add(self.backlog.clone());
         self.stack.shared.deadline.wake_poller_by(0);
     }

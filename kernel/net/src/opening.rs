@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use cops_fallible::try_arc;
@@ -176,11 +177,17 @@ impl Stack {
 
     /// The interface that leads to `address`. This host's own addresses are reached over loopback.
     pub(crate) fn route(&self, address: IpAddr) -> LinkKind {
-        if address.is_loopback() || !self.has_ethernet() || self.is_own(address) {
+        if address.is_loopback() || self.is_own(address) {
             LinkKind::Loopback
         } else {
             LinkKind::Ethernet
         }
+    }
+}
+
+impl fmt::Debug for TcpBinding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("TcpBinding").field(&self.claim.local).finish()
     }
 }
 
@@ -226,13 +233,14 @@ impl TcpBinding {
     /// # Errors
     /// [`Error::InvalidArgument`], [`Error::NetworkUnreachable`], [`Error::AddressInUse`] (this
     /// pair of addresses), [`Error::AddressNotAvailable`], [`Error::TooManyConnections`],
-    /// [`Error::OutOfMemory`]. The port is then released.
-    pub fn connect(self, remote: SocketAddr) -> Result<Connection, Error> {
+    /// [`Error::OutOfMemory`]. With the port, which stays bound as long as that is kept.
+    pub fn connect(self, remote: SocketAddr) -> Result<Connection, (Error, Self)> {
         // It has its port: nothing is searched for.
-        let endpoint =
-            self.stack.open(Some(self.claim.local), remote, &mut PortSearch::default())?;
-        let endpoint = endpoint.ok_or(Error::AddressNotAvailable)?;
-        Ok(Connection::new(self.stack, endpoint, Some(self.claim)))
+        match self.stack.open(Some(self.claim.local), remote, &mut PortSearch::default()) {
+            Ok(Some(endpoint)) => Ok(Connection::new(self.stack, endpoint, Some(self.claim))),
+            Ok(None) => Err((Error::AddressNotAvailable, self)),
+            Err(error) => Err((error, self)),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use cops_net::{Connection, Error, Payer};
+use cops_net::{Clock, Configuration, Connection, Error, Payer, Stack};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
@@ -230,10 +230,50 @@ fn a_bound_port_is_the_source_of_its_connection() {
     drop(client);
     // The pair of addresses is still in TIME-WAIT; the port itself is free.
     let again = world.a.stack.bind_tcp(address("0.0.0.0:5555")).unwrap();
-    assert_eq!(again.connect(address("10.0.0.2:7")).err(), Some(Error::AddressInUse));
+    let (error, again) = again.connect(address("10.0.0.2:7")).err().unwrap();
+    assert_eq!(error, Error::AddressInUse);
+    // It keeps the port.
+    assert_eq!(world.a.stack.bind_tcp(address("0.0.0.0:5555")).err(), Some(Error::AddressInUse));
     world.run_for(90 * SECOND);
-    let again = world.a.stack.bind_tcp(address("0.0.0.0:5555")).unwrap();
     assert!(again.connect(address("10.0.0.2:7")).is_ok());
+}
+
+#[test]
+fn a_listener_that_ends_keeps_its_port() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let waiting = world.a.stack.connect(address("10.0.0.2:7")).unwrap();
+    assert!(world.run_until(SECOND, |_| listener.readiness().readable));
+    let binding = listener.into_binding().unwrap();
+    assert_eq!(binding.local_address(), address("0.0.0.0:7"));
+    let refused = world.a.stack.connect(address("10.0.0.2:7")).unwrap();
+    assert!(world.run_until(SECOND, |_| refused.readiness().failed));
+    assert!(world.run_until(SECOND, |_| waiting.readiness().failed), "it is reset");
+    assert_eq!(world.b.stack.bind_tcp(address("0.0.0.0:7")).err(), Some(Error::AddressInUse));
+    let listener = binding.listen(4).unwrap();
+    let client = world.a.stack.connect(address("10.0.0.2:7")).unwrap();
+    assert!(world.run_until(SECOND, |_| listener.readiness().readable));
+    assert_eq!(listener.try_accept().unwrap().remote_address(), client.local_address());
+}
+
+#[test]
+fn without_a_card_only_this_machine_is_reached() {
+    struct Still;
+    impl Clock for Still {
+        fn now_microseconds(&self) -> u64 {
+            0
+        }
+    }
+    let stack = Stack::new(Configuration::default(), Arc::new(Still), None).unwrap();
+    let _listener = stack.listen(address("[::]:80"), 4).unwrap();
+    let udp = stack.bind_udp(address("0.0.0.0:53")).unwrap();
+    for remote in ["8.8.8.8:80", "[2001:db8::1]:80"] {
+        assert_eq!(stack.connect(address(remote)).err(), Some(Error::NetworkUnreachable));
+    }
+    assert_eq!(udp.try_send_to(b"?", address("8.8.8.8:53")), Err(Error::NetworkUnreachable));
+    assert!(stack.connect(address("127.0.0.5:80")).is_ok());
+    assert!(stack.connect(address("[::1]:80")).is_ok());
+    assert!(udp.try_send_to(b"?", address("127.0.0.1:53")).is_ok());
 }
 
 #[test]

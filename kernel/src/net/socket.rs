@@ -88,7 +88,8 @@ pub enum Begun {
 pub struct Socket {
     /// Whether it was created for IPv6.
     v6: bool,
-    /// Changed only by `bind`, `listen` and `connect`; all other uses take the lock shared.
+    /// Changed only by `bind`, `listen`, `connect`, and `shutdown` of a socket that listens; all
+    /// other uses take the lock shared.
     state: RwLock<State>,
     /// A connection has begun, and no call of `connect` has reported yet how that ended.
     is_unreported: AtomicBool,
@@ -215,9 +216,13 @@ impl Socket {
                     }
                 }
             }
-            State::Bound(binding) => {
-                *state = State::Connected(binding.connect(remote).map_err(errno)?)
-            }
+            State::Bound(binding) => match binding.connect(remote) {
+                Ok(connection) => *state = State::Connected(connection),
+                Err((error, binding)) => {
+                    *state = State::Bound(binding);
+                    return Err(errno(error));
+                }
+            },
             other => {
                 let connected = matches!(other, State::Connected(_));
                 *state = other;
@@ -435,13 +440,43 @@ impl Socket {
 
     /// Closes one direction or both.
     ///
+    /// As on Linux, a socket that listens is only bound from then on, unless `how` is `Write`, and
+    /// a connection that is not established yet fails. Calls that wait for either end.
+    ///
     /// # Errors
     /// `ENOTCONN`.
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         match &*self.state.read() {
-            State::Connected(connection) => connection.shutdown(how).map_err(errno),
-            _ => Err(Errno::ENOTCONN),
+            State::Connected(connection) => {
+                let is_beginning = matches!(connection.try_connected(), Err(Error::WouldBlock));
+                if is_beginning {
+                    connection.abort();
+                    return Ok(());
+                }
+                return connection.shutdown(how).map_err(errno);
+            }
+            State::Listening(_) if how == Shutdown::Write => return Ok(()),
+            State::Listening(_) => {}
+            State::Fresh(_) | State::Bound(_) => return Err(Errno::ENOTCONN),
         }
+        self.stop_listening();
+        Ok(())
+    }
+
+    /// The connections that wait are reset.
+    fn stop_listening(&self) {
+        let mut state = self.state.write();
+        match core::mem::replace(&mut *state, State::FRESH) {
+            State::Listening(listener) => {
+                if let Some(binding) = listener.into_binding() {
+                    *state = State::Bound(binding);
+                }
+            }
+            // Another call has been first.
+            other => *state = other,
+        }
+        drop(state);
+        self.queues.wake_all();
     }
 
     /// The local address, which is unspecified before the socket is bound.
