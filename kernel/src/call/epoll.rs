@@ -80,6 +80,11 @@ impl EpollWait {
         self.deadline_ticks.filter(|&deadline| arch::now_ticks() >= deadline).map(|_| Ok(0))
     }
 
+    /// Whether the last attempt has not looked at all entries: it waits for none of those.
+    pub fn is_portion_over(&self) -> bool {
+        self.has_more
+    }
+
     /// As for `Operation::insert_waiter`.
     pub fn insert_waiter(
         &mut self,

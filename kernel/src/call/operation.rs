@@ -328,6 +328,7 @@ impl Operation {
             Operation::Datagram(call) => call.is_portion_over(),
             Operation::Served(transfer) => transfer.is_unsent(),
             Operation::Disk(transfer) => transfer.is_without_waiter(),
+            Operation::Epoll(wait) => wait.is_portion_over(),
             Operation::FileLock(call) => call.waits_for_another_event(),
             Operation::Limited(limited) => limited.operation().waits_for_another_event(),
             _ => false,

@@ -47,7 +47,12 @@ impl EventCounter {
         *value -= taken;
         drop(value);
         buffer.write_at(0, &taken.to_le_bytes());
-        self.writable.wake_one();
+        if self.is_semaphore {
+            // The room may be too little for the first one, and enough for the next.
+            self.writable.wake_all();
+        } else {
+            self.writable.wake_one();
+        }
         Some(Ok(BYTES))
     }
 

@@ -319,6 +319,10 @@ impl Connection {
             let removed = self.state.lock().requests.answered(number);
             if let Some(request) = removed {
                 self.will_not_resize(&request);
+                // The call has left the turn to the answer, which does not come.
+                if let Some(file) = self.mapped.get(request.node()) {
+                    file.is_answered_at_last(&request);
+                }
             }
         }
     }
