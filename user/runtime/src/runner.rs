@@ -93,7 +93,10 @@ impl core::error::Error for RunError {}
 /// it.
 pub fn run(until: Until) -> Result<(), RunError> {
     match worker::current_index() {
-        Some(worker) if run_on(worker, until) => Ok(()),
+        Some(worker) if run_on(worker, until) => {
+            worker::leave();
+            Ok(())
+        }
         Some(_) => Err(RunError::InsideCoroutine),
         None => seats::run(until).map_err(RunError::NoVirtualCpu),
     }
@@ -104,7 +107,7 @@ fn run_on(worker: u32, until: Until) -> bool {
     loop {
         let has_run = match until {
             Until::Stalled => worker::run_until_stalled(worker),
-            Until::Empty => worker::run_until_parking(worker),
+            Until::Empty => worker::run_until_parking(worker, || false),
         };
         if !has_run {
             return false;

@@ -54,7 +54,9 @@ pub(crate) fn futex_wait(
     value: u32,
     limit: Option<Duration>,
 ) -> Result<(), Errno> {
-    let limit = limit.map(|limit| [limit.as_secs(), limit.subsec_nanos().into()]);
+    // More seconds than the kernel has a number for are an error.
+    let seconds = |limit: Duration| limit.as_secs().min(i64::MAX as u64);
+    let limit = limit.map(|limit| [seconds(limit), limit.subsec_nanos().into()]);
     let limit = limit.as_ref().map_or(0, |limit| limit.as_ptr().expose_provenance());
     let place = word.as_ptr().expose_provenance();
     // SAFETY: the kernel only reads the word and the time; both are borrowed until the call

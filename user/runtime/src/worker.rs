@@ -160,7 +160,7 @@ pub(crate) extern "C" fn begin(index: usize) -> ! {
 /// Runs coroutines until the process ends; parks when none is ready.
 pub(crate) fn run(index: usize) -> ! {
     let worker = index as u32;
-    while run_until_parking(worker) {
+    while run_until_parking(worker, || false) {
         park(worker, || false);
     }
     fatal(format_args!("worker {worker} cannot run"))
@@ -173,9 +173,9 @@ pub(crate) fn run_until_stalled(worker: u32) -> bool {
 }
 
 /// As [`run_until_stalled`], for a caller that calls [`park`] next: it also returns when the worker
-/// is asked to leave.
-pub(crate) fn run_until_parking(worker: u32) -> bool {
-    run_until(worker, || heir_of(worker).is_some())
+/// is asked to leave, and soon after `is_over` becomes true.
+pub(crate) fn run_until_parking(worker: u32, is_over: impl Fn() -> bool) -> bool {
+    run_until(worker, || heir_of(worker).is_some() || is_over())
 }
 
 fn run_until(worker: u32, is_enough: impl Fn() -> bool) -> bool {
@@ -290,6 +290,9 @@ pub(crate) fn current() -> usize {
 /// delivered, and what is ready is offered to the parked ones.
 pub(crate) fn leave() {
     results::drain();
+    // What a waker makes ready from now on, it does not leave to this worker; the offer sees what
+    // came before.
+    fence(SeqCst);
     EXECUTOR.offer(NO_WORKER);
 }
 

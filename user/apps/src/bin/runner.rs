@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use cops::Arguments;
 use cops::abi::Errno;
 use cops::memory::statistics;
-use cops::sync::{self, Mutex, MutexGuard, signal, wait_on};
+use cops::sync::{self, Mutex, MutexGuard, signal, spsc, wait_on};
 use cops::task::{self, Priority, RunError, Until, yield_now};
 use cops::thread::{self, LocalKey};
 use cops::time::{Duration, Instant, sleep};
@@ -49,9 +49,11 @@ fn main(mut arguments: Arguments) -> Outcome {
         Some("thread") => on_a_thread(),
         Some("threads") => on_threads(),
         Some("crowd") => on_more_threads_than_may(),
-        _ => {
-            Err("usage: runner stalled|empty|inside|several|meanwhile|thread|threads|crowd".into())
-        }
+        Some("left") => left_alone(),
+        Some("block-on") => block_on_beside_one_that_yields(),
+        _ => Err("usage: runner \
+            stalled|empty|inside|several|meanwhile|thread|threads|crowd|left|block-on"
+            .into()),
     }
 }
 
@@ -339,6 +341,66 @@ fn on_more_threads_than_may() -> Outcome {
         result?;
     }
     Ok(())
+}
+
+/// Passes a value to a coroutine that has last run on a worker which runs no coroutines any more,
+/// and gets one from it. Both ends are those of a thread, which is no worker.
+fn exchange(
+    mut requests: spsc::Sender<u32>,
+    mut answers: spsc::Receiver<u32>,
+) -> thread::JoinHandle<Option<u32>> {
+    thread::spawn(move || {
+        thread::block_on(requests.send(1)).ok()?;
+        thread::block_on(answers.receive())
+    })
+}
+
+/// A coroutine that adds 1, and the other ends.
+fn adder() -> (spsc::Sender<u32>, spsc::Receiver<u32>) {
+    let (requests, mut waiting) = spsc::channel::<u32>(1);
+    let (mut finished, answers) = spsc::channel(1);
+    task::spawn(
+        async move {
+            while let Some(number) = waiting.receive().await {
+                let _ = finished.send(number + 1).await;
+            }
+        },
+        Priority::DEFAULT,
+    );
+    (requests, answers)
+}
+
+/// `main` has run a coroutine, and waits for a thread: another virtual CPU, which sleeps, comes for
+/// what the thread makes ready.
+fn left_alone() -> Outcome {
+    task::alloc_cpu(1).map_err(|error| format!("{error}"))?;
+    for round in 0..50 {
+        let (requests, answers) = adder();
+        run(Until::Stalled)?;
+        if round % 2 == 0 {
+            // The other one certainly sleeps.
+            thread::sleep(Duration::from_millis(2));
+        }
+        let Ok(answer) = exchange(requests, answers).join();
+        check!(answer == Some(2), "round {round}: {answer:?}");
+    }
+    run(Until::Empty)
+}
+
+/// `main` waits for a future while some coroutine is always ready.
+fn block_on_beside_one_that_yields() -> Outcome {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = is_over.clone();
+    let busy = async move {
+        while !over.load(Relaxed) {
+            yield_now().await;
+        }
+    };
+    task::spawn(busy, Priority::LEAST_URGENT);
+    let one = thread::block_on(task::spawn_join(async { 1 }, Priority::MOST_URGENT));
+    check!(matches!(one, Ok(1)), "{one:?}");
+    is_over.store(true, Relaxed);
+    run(Until::Empty)
 }
 
 /// Another virtual CPU gets the result of a call while `main` computes and runs no coroutine.

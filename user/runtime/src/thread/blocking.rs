@@ -73,7 +73,10 @@ fn on_worker<F: Future>(index: u32, mut future: Pin<&mut F>) -> F::Output {
         {
             return output;
         }
-        worker::run_until_parking(index);
-        worker::park(index, || state.is_woken.load(Acquire));
+        let is_woken = || state.is_woken.load(Acquire);
+        worker::run_until_parking(index, is_woken);
+        if !is_woken() {
+            worker::park(index, is_woken);
+        }
     }
 }

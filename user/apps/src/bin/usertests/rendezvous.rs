@@ -36,6 +36,8 @@ tests! { rendezvous:
     runner_on_a_thread,
     runner_on_threads,
     runner_on_more_threads_than_may,
+    runner_that_leaves_a_coroutine_alone,
+    runner_that_blocks_on_a_future,
 }
 
 fn level(level: u32) -> Priority {
@@ -312,4 +314,12 @@ async fn runner_on_threads() -> Outcome {
 
 async fn runner_on_more_threads_than_may() -> Outcome {
     runner("crowd").await
+}
+
+async fn runner_that_leaves_a_coroutine_alone() -> Outcome {
+    runner("left").await
+}
+
+async fn runner_that_blocks_on_a_future() -> Outcome {
+    runner("block-on").await
 }
