@@ -154,16 +154,20 @@ fn an_heir_that_sleeps_is_notified() {
     let rig = rig_without_interrupts(31);
     rig.executor.rely_on_offers();
     let id = rig.sleeper(0, Priority::DEFAULT);
-    assert!(rig.executor.prepare_park(1));
-    wake_up(id);
-    rig.host.take_events();
-    rig.executor.run(0, 0);
+    let executor = rig.executor;
+    let events = rig.events_inside(0, Priority::DEFAULT, async move {
+        assert!(executor.prepare_park(1));
+        wake_up(id);
+    });
+    assert_eq!(events, [], "worker 0 is in run");
     assert!(rig.executor.prepare_leave(0, 1));
     assert_eq!(rig.host.take_events(), [Event::Notify(1)]);
     rig.executor.finish_park(1);
     let other = rig.sleeper(1, Priority::DEFAULT);
-    wake_up(other);
-    assert_eq!(rig.host.take_events(), [], "worker 1 is awake");
+    let events = rig.events_inside(1, Priority::DEFAULT, async move {
+        wake_up(other);
+    });
+    assert_eq!(events, [], "worker 1 is awake");
     rig.executor.finish_park(0);
 }
 
@@ -250,6 +254,32 @@ fn an_executor_that_relies_on_offers_notifies_only_the_worker_that_something_wai
         assert!(executor.prepare_park(1));
         wake_up(on_parked);
         assert_eq!(host.take_events(), [Event::Notify(1)]);
+    }
+}
+
+#[test]
+fn what_becomes_ready_on_a_worker_that_is_left_alone_notifies_another_one() {
+    for rig in [rig(57), rig_without_interrupts(58)] {
+        let (executor, host) = (rig.executor, rig.host);
+        executor.rely_on_offers();
+        let [runs, first, second] = [0, 0, 0].map(|worker| rig.sleeper(worker, Priority::DEFAULT));
+        let wake = |id: CoroutineId, here| executor.core().wake(id.raw(), here);
+        let events = rig.events_inside(0, Priority::MOST_URGENT, async move {
+            assert!(executor.prepare_park(1));
+            executor.core().wake(runs.raw(), NO_WORKER);
+        });
+        assert!(!events.contains(&Event::Notify(1)), "worker 0 is in run: {events:?}");
+        executor.finish_park(1);
+        rig.executor.run_until_stalled(0);
+        assert!(executor.prepare_park(1));
+        host.take_events();
+        // By itself, as in an interrupt handler between two calls of run.
+        wake(runs, 0);
+        assert_eq!(host.take_events(), [], "worker 0 is here");
+        wake(first, NO_WORKER);
+        assert_eq!(host.take_events(), [Event::Notify(1)]);
+        wake(second, 2);
+        assert_eq!(host.take_events(), [], "worker 1 looks everywhere");
     }
 }
 

@@ -78,7 +78,8 @@ impl Executor {
             own.migrate_some(&self.slab, &to);
             drop(to);
             drop(own);
-            self.tell(heir, priority, worker.number(), true, ());
+            // As if by the heir, which is awake or is notified: no other worker is to come for it.
+            self.tell(heir, priority, heir.number(), true, ());
         }
     }
 }

@@ -45,7 +45,10 @@
 //! host decides when a parked worker comes for what is left on others, and calls `offer` then: it
 //! knows how long work has waited, and what it costs to wake a hart. Nothing is lost by that: a
 //! worker does not park before it has looked at all others, so work waits only behind workers that
-//! are awake, and there the host looks.
+//! are awake, and there the host looks. But a worker may also be neither parked nor in `run`, and
+//! not come back: for what becomes ready there from elsewhere, a parked worker is notified. One
+//! that stops calling `run` says so (a sequentially consistent fence), and offers what waits then:
+//! one of the two sides sees the other.
 
 use super::atomic::Ordering;
 
@@ -219,7 +222,7 @@ impl Executor {
         } else if parked != 0 {
             // Those that `unpark_for` would not notify.
             let left = if self.relies_on_offers.load(Ordering::Relaxed) {
-                !bit_of(target.number())
+                if is_left_alone(target, here) { 0 } else { !bit_of(target.number()) }
             } else if busy || here != target.number() {
                 0
             } else {
@@ -269,7 +272,7 @@ impl Executor {
             self.unpark(target.number());
             return true;
         }
-        if self.relies_on_offers.load(Ordering::Relaxed) {
+        if self.relies_on_offers.load(Ordering::Relaxed) && !is_left_alone(target, here) {
             return false;
         }
         let mut idle = parked;
@@ -309,6 +312,10 @@ impl Executor {
     /// nor does a worker that has begun something: the host calls [`offer`](Self::offer) when a
     /// parked worker is to come for what waits. For a host that knows better when that pays; it
     /// looks before it enters anything long, and after some time within it.
+    ///
+    /// Except what becomes ready, from elsewhere, on a worker that is neither parked nor in `run`.
+    /// One that does not call `run` again soon offers what it has, with
+    /// [`NO_WORKER`](super::NO_WORKER), after a sequentially consistent fence.
     ///
     /// Before the first worker parks.
     ///
@@ -471,6 +478,12 @@ impl Executor {
 #[inline(always)]
 const fn bit_of(number: u32) -> u64 {
     1 << (number & (MAX_WORKERS - 1))
+}
+
+/// Whether the worker is neither parked nor in `run`, and not the caller's: it may not look at what
+/// waits for it.
+fn is_left_alone(worker: &Worker, here: u32) -> bool {
+    here != worker.number() && worker.state().phase.load(Ordering::SeqCst) == PHASE_OUTSIDE
 }
 
 /// Whether the worker is in `run` and polls nothing: then it looks at what waits for it before

@@ -146,6 +146,10 @@ impl Executor {
     /// the host calls [`offer`](Self::offer) when one is to come for what waits. For a host that
     /// knows better when that pays; it looks before anything long, and after some time within it.
     ///
+    /// Except what becomes ready, from elsewhere, on a worker that is neither parked nor in `run`.
+    /// One that does not call `run` again soon offers what it has, with
+    /// [`NO_WORKER`](core::NO_WORKER), after a sequentially consistent fence.
+    ///
     /// Before the first worker parks.
     ///
     /// ```

@@ -2,7 +2,8 @@
 //! sleeps while work is left for it must have been notified.
 
 use cops_executor::core::NO_WORKER;
-use loom::sync::atomic::Ordering::Relaxed;
+use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
+use loom::sync::atomic::fence;
 
 use crate::common::Event;
 use crate::scene::{Scene, Script, explore_pair};
@@ -347,6 +348,29 @@ fn park_against_park() {
         let told = !events.is_empty();
         assert!(told || asleep != [true, true], "both would sleep for ever");
         scene.executor.finish_park(0);
+        scene.executor.finish_park(1);
+        scene.finish();
+    });
+}
+
+/// Worker 0 stops running, and offers what it leaves; worker 1 is parked. What a thread that is no
+/// worker makes ready meanwhile, one of them does.
+#[test]
+fn stopping_against_slow_wake() {
+    explore_pair(|| {
+        let scene = scene_of_leaving();
+        let (task, id) = scene.spawn_blocked(Script::Await);
+        assert!(scene.executor.prepare_park(1));
+        let other = scene.beside(move |scene| {
+            task.event.store(true, Relaxed);
+            assert!(scene.executor.wake(id, NO_WORKER));
+        });
+        scene.run(0);
+        fence(SeqCst);
+        scene.executor.offer(NO_WORKER);
+        other.join().unwrap();
+        let notified = scene.host.take_events().contains(&Event::Notify(1));
+        assert!(notified || !scene.has_ready(), "it is left alone");
         scene.executor.finish_park(1);
         scene.finish();
     });
