@@ -2,12 +2,16 @@
 // faults, and what a child inherits. Also passes on Linux.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <ucontext.h>
@@ -195,6 +199,75 @@ static void interrupted_calls(void) {
     CHECK(sigprocmask(SIG_UNBLOCK, &blocked, &now) == 0 && sigismember(&now, SIGUSR1) == 1);
 }
 
+static long milliseconds_now(void) {
+    struct timespec time;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &time) == 0);
+    return time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+enum way { NANOSLEEP, CLOCK_NANOSLEEP, PPOLL, PSELECT, EPOLL, SIGTIMEDWAIT, FUTEX, WAYS };
+
+// Waits for so long. Some calls store what is left if a signal ends them. The calls are those of
+// the kernel, because the C library makes some of them again.
+static long wait_by(enum way way, struct timespec *left) {
+    static int word, instance = -1;
+    struct epoll_event event;
+    sigset_t set = only(SIGUSR2);
+    if (instance < 0)
+        instance = epoll_create1(0);
+    switch (way) {
+    case NANOSLEEP: return syscall(SYS_nanosleep, left, left);
+    case CLOCK_NANOSLEEP: return syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, left, left);
+    case PPOLL: return syscall(SYS_ppoll, NULL, 0, left, &set, 8);
+    case PSELECT: return syscall(SYS_pselect6, 0, NULL, NULL, NULL, left, NULL);
+    case EPOLL:
+        return syscall(SYS_epoll_pwait, instance, &event, 1, left->tv_nsec / 1000000 + 1, &set, 8);
+    case SIGTIMEDWAIT: return syscall(SYS_rt_sigtimedwait, &set, NULL, left, 8);
+    default: return syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, left, NULL, 0);
+    }
+}
+
+static volatile int is_over;
+
+// Sends signals for which the first thread is chosen, and takes most of them itself.
+static void *send_and_take(void *argument) {
+    sigset_t none;
+    sigemptyset(&none);
+    for (int i = 0; i < 40 && !is_over; i++) {
+        usleep(50000);
+        kill(getpid(), SIGUSR1);
+        pthread_sigmask(SIG_BLOCK, &none, NULL);
+    }
+    return argument;
+}
+
+// A wait does not become longer because of signals that another thread takes.
+static void taken_by_another_thread(void) {
+    on(SIGUSR1, note, 0);
+    for (enum way way = 0; way < WAYS; way++) {
+        pthread_t thread;
+        struct timespec left = {0, 300000000};
+        count = is_over = 0;
+        CHECK(pthread_create(&thread, NULL, send_and_take, NULL) == 0);
+        long start = milliseconds_now(), taken;
+        while (wait_by(way, &left) == -1 && errno == EINTR) {
+            // What a call blocks while it waits it blocks no longer.
+            sigset_t now;
+            CHECK(sigprocmask(SIG_BLOCK, NULL, &now) == 0 && sigismember(&now, SIGUSR2) == 0);
+            if (way >= EPOLL) {
+                taken = milliseconds_now() - start;
+                left.tv_nsec = taken < 300 ? (300 - taken) * 1000000 : 0;
+            }
+        }
+        taken = milliseconds_now() - start;
+        is_over = 1;
+        CHECK(pthread_join(thread, NULL) == 0);
+        CHECK(count > 0);
+        if (taken < 295 || taken > 1000)
+            printf("way %d takes %ld ms\n", way, taken), faults++;
+    }
+}
+
 static void children(void) {
     on(SIGCHLD, note, SA_RESTART);
     count = 0;
@@ -370,6 +443,7 @@ int main(int argument_count, char **arguments) {
     nesting();
     storm();
     interrupted_calls();
+    taken_by_another_thread();
     children();
     waits_and_signals();
     pipes();

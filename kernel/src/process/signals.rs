@@ -31,7 +31,9 @@ use super::cpu::{CpuState, VirtualCpu};
 use super::cpus::Cpus;
 use super::undelivered::calls;
 use super::{Linux, Process, WaitStatus};
-use crate::arch::{self, SIGNAL_FRAME_BYTES, SignalHandler, SignalState, UserContext};
+use crate::arch::{
+    self, SIGNAL_FRAME_BYTES, SignalHandler, SignalState, SyscallFrame, UserContext,
+};
 use crate::fs::{Descriptor, Object};
 use crate::mm::UserRange;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
@@ -257,6 +259,20 @@ impl CpuSignalState {
             _ => 0,
         };
         [start as u64, flags, bytes as u64]
+    }
+}
+
+/// Where a call that is interrupted stores the rest of its time; 0: nowhere.
+fn rest_address(call: &SyscallFrame) -> usize {
+    match call.number {
+        linux::NANOSLEEP => call.arguments[1],
+        // As on Linux, but not in its C library, the rest of the time-out replaces it.
+        native::PPOLL => call.arguments[2],
+        native::PSELECT6 => call.arguments[4],
+        native::CLOCK_NANOSLEEP if call.arguments[1] & native::TIMER_ABSTIME == 0 => {
+            call.arguments[3]
+        }
+        _ => 0,
     }
 }
 
@@ -658,9 +674,11 @@ impl Process {
                 }
             }
         }
-        if interrupted.is_some() {
-            // There was nothing to tell the program.
-            context.repeat_syscall();
+        if let Some(deadline_ticks) = interrupted
+            && !self.repeat_interrupted_call(context, deadline_ticks)
+        {
+            // It looks again, which ends the suspension of a call with a mask.
+            cpu.signals.is_due.store(true, SeqCst);
         }
         Delivered::ToProgram
     }
@@ -684,34 +702,59 @@ impl Process {
             context.repeat_syscall();
             return;
         }
-        let rest = match call.number {
-            linux::NANOSLEEP => call.arguments[1],
-            // As on Linux, but not in its C library, the rest of the time-out replaces it.
-            native::PPOLL => call.arguments[2],
-            native::PSELECT6 => call.arguments[4],
-            native::CLOCK_NANOSLEEP if call.arguments[1] & native::TIMER_ABSTIME == 0 => {
-                call.arguments[3]
-            }
-            _ => 0,
+        self.fail_interrupted_call(context, deadline_ticks);
+    }
+
+    /// The registers after a call that was interrupted although there is nothing to tell the
+    /// program, for instance because another thread has taken the signal: it is made again, unless
+    /// it would last longer than until its deadline. Then it has failed, as after a handler.
+    /// Returns whether it is made again.
+    fn repeat_interrupted_call(
+        &self,
+        context: &mut UserContext,
+        deadline_ticks: Option<u64>,
+    ) -> bool {
+        let call = context.syscall();
+        let [_, second, third, fourth, ..] = call.arguments;
+        let may_repeat = match call.number {
+            // As on Linux, with what is left of the time.
+            native::PPOLL | native::PSELECT6 => deadline_ticks
+                .is_none_or(|deadline_ticks| self.store_rest(rest_address(&call), deadline_ticks)),
+            linux::NANOSLEEP => false,
+            native::CLOCK_NANOSLEEP => second & native::TIMER_ABSTIME != 0,
+            native::EPOLL_PWAIT => (fourth as i32) < 0,
+            linux::RT_SIGTIMEDWAIT => third == 0,
+            native::FUTEX => second & !futex::PRIVATE != futex::WAIT || fourth == 0,
+            _ => true,
         };
+        if may_repeat {
+            context.repeat_syscall();
+        } else {
+            self.fail_interrupted_call(context, deadline_ticks);
+        }
+        may_repeat
+    }
+
+    /// The registers after a call that has failed because it was interrupted.
+    fn fail_interrupted_call(&self, context: &mut UserContext, deadline_ticks: Option<u64>) {
         if let Some(deadline_ticks) = deadline_ticks {
-            self.store_rest(rest, deadline_ticks);
+            self.store_rest(rest_address(&context.syscall()), deadline_ticks);
         }
         context.set_result(encode(Err(Errno::EINTR)) as usize);
     }
 
     /// Stores the time that is left until `deadline_ticks` at `address`, unless that is 0: a
-    /// `timespec`. As on Linux, a bad address hides nothing else.
-    pub fn store_rest(&self, address: usize, deadline_ticks: u64) {
+    /// `timespec`. As on Linux, a bad address hides nothing else. Returns whether it is stored.
+    pub fn store_rest(&self, address: usize, deadline_ticks: u64) -> bool {
         let mut bytes = [0; 16];
         let Some(place) = UserRange::new(address, bytes.len()).filter(|_| address != 0) else {
-            return;
+            return false;
         };
         let left = deadline_ticks.saturating_sub(arch::now_ticks());
         let nanoseconds = timer::nanoseconds_from_ticks(left);
         bytes[..8].copy_from_slice(&(nanoseconds / 1_000_000_000).to_le_bytes());
         bytes[8..].copy_from_slice(&(nanoseconds % 1_000_000_000).to_le_bytes());
-        let _ = self.space.copy_out(place, &bytes);
+        self.space.copy_out(place, &bytes).is_ok()
     }
 
     /// Puts a frame on the program's stack, and makes `context` continue in the handler.
