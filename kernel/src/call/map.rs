@@ -112,6 +112,8 @@ impl SyncMemory {
                 Some(result) => result?,
                 None => return Ok(false),
             }
+            // The requests of the next mapping have replies of their own.
+            ask.next_step();
         }
         self.mapping = None;
         Ok(false)

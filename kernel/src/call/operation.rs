@@ -297,7 +297,11 @@ impl Operation {
             Operation::Turn(wait) => wait.set_wake(waiter.coroutine.raw()),
             Operation::Served(transfer) => {
                 transfer.begin_waiting(process.family)?;
-                transfer.insert_waiter(waiter);
+                if !transfer.insert_waiter(waiter) {
+                    // Only a portion is over, as below.
+                    cops_executor::wake_up(waiter.coroutine);
+                    return Ok(false);
+                }
             }
             Operation::Answer(ask) => {
                 ask.lock().insert_waiter(&waiter);
@@ -319,14 +323,14 @@ impl Operation {
         Ok(true)
     }
 
-    /// Whether the attempt after [`Self::insert_waiter`] has made progress and waits for another
-    /// event now, for which no waiter is registered.
+    /// Whether the attempt after [`Self::insert_waiter`] has made progress, and now waits for
+    /// another event, for which no waiter is registered, or for none, because a portion is over.
     pub fn waits_for_another_event(&self) -> bool {
         match self {
-            Operation::Path(call) => call.is_unsent(),
+            Operation::Path(call) => call.waits_for_another_event(),
             Operation::Long(transfer) => transfer.waits_for_another_event(),
             Operation::Datagram(call) => call.is_portion_over(),
-            Operation::Served(transfer) => transfer.is_unsent(),
+            Operation::Served(transfer) => transfer.waits_for_another_event(),
             Operation::Disk(transfer) => transfer.is_without_waiter(),
             Operation::Epoll(wait) => wait.is_portion_over(),
             Operation::FileLock(call) => call.waits_for_another_event(),

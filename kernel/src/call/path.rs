@@ -165,9 +165,10 @@ impl PathCall {
         !matches!(self.then, Then::Map(_))
     }
 
-    /// Whether the last attempt has prepared a request that is not sent yet.
-    pub fn is_unsent(&self) -> bool {
-        self.ask.is_unsent()
+    /// Whether the attempt after [`Self::insert_waiter`] waits for an event for which no waiter is
+    /// registered, or only a portion was over.
+    pub fn waits_for_another_event(&self) -> bool {
+        !self.ask.is_registered()
     }
 
     /// Does some of it. Out of line, as every rare attempt: otherwise each read and write would

@@ -144,9 +144,11 @@ impl Ask {
         self.payer
     }
 
-    /// The replies so far have been used.
+    /// The replies so far have been used. The call does not wait for a turn any more: another one
+    /// may have done what that was for.
     pub fn next_step(&mut self) {
         self.next = 0;
+        self.remove_waiter();
         if !self.answers.is_empty() {
             self.answers.clear();
         }
@@ -240,7 +242,7 @@ impl Ask {
         }
     }
 
-    /// The call has ended: it does not wait for a turn any more.
+    /// The call does not wait for a turn any more.
     pub fn remove_waiter(&mut self) {
         if let Turn::Wanted(..) = self.turn {
             self.end_turn();
@@ -250,6 +252,16 @@ impl Ask {
     /// Whether [`Self::insert_waiter`] would have something to wait for.
     pub fn must_wait(&self) -> bool {
         self.pending.is_some() || matches!(self.turn, Turn::Wanted(..))
+    }
+
+    /// Whether an event will wake the call, which has attempted again after
+    /// [`Self::insert_waiter`]: its request is sent, or it is in the queue for the turn.
+    pub fn is_registered(&self) -> bool {
+        match (&self.pending, &self.turn) {
+            (Some(pending), _) => pending.room.is_none(),
+            (None, Turn::Wanted(_, number)) => number.is_some(),
+            (None, Turn::None | Turn::Taken(_)) => false,
+        }
     }
 
     /// The reply to the request `draft`; `None` if there is none yet.
@@ -270,6 +282,8 @@ impl Ask {
             }
             // It is made again.
         }
+        // It does not need a turn for which it waits: another call has done what that was for.
+        self.remove_waiter();
         let wants_data = self.wants_data;
         let draft = || draft().map(|draft| if wants_data { draft.for_data() } else { draft });
         let payer = self.payer?;

@@ -343,10 +343,11 @@ impl ServedTransfer {
         Some(pages.read((number, offset), into, length))
     }
 
-    /// Registers `waiter` for the next event: its turn, or the reply.
-    pub fn insert_waiter(&mut self, waiter: Waiter) {
+    /// Registers `waiter` for the next event: its turn, or the reply. Returns false if only a
+    /// portion was over, and the call is to attempt again when others have run.
+    pub fn insert_waiter(&mut self, waiter: Waiter) -> bool {
         let file = self.file.clone();
-        let Object::Served(served) = &file.object else { return };
+        let Object::Served(served) = &file.object else { return false };
         let page = self.page.take();
         if let (Some(page), Some(node)) = (page, served.node.served()) {
             self.stop_queueing(waiter.number, false);
@@ -361,15 +362,32 @@ impl ServedTransfer {
             {
                 node.read_ahead(pages, payer, waiter.priority);
             }
-        } else {
+        } else if self.waits_for_position() {
             self.is_queued = true;
             served.turns.insert(waiter);
+        } else {
+            self.stop_queueing(waiter.number, false);
+            return false;
         }
+        true
     }
 
-    /// Whether the last attempt has prepared a request that is not sent yet.
-    pub fn is_unsent(&self) -> bool {
-        self.ask.is_unsent()
+    /// Whether it waits for its turn to use the position of the file.
+    fn waits_for_position(&self) -> bool {
+        self.offset.is_none() && self.turn.is_none()
+    }
+
+    /// Whether the attempt after [`Self::insert_waiter`] waits for an event for which no waiter is
+    /// registered, or only a portion was over.
+    pub fn waits_for_another_event(&self) -> bool {
+        let is_registered = if self.page.is_some() {
+            self.is_in_queue_for_page
+        } else if self.waits_for_position() {
+            self.is_queued
+        } else {
+            self.ask.is_registered()
+        };
+        !is_registered
     }
 
     /// The waiter with this number stops waiting for its turn. If it was woken and has not used

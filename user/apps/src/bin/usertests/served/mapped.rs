@@ -1,6 +1,9 @@
 //! Mapped files of a server by hand: which requests mappings make, and when what was written to
 //! them is written back.
 
+use alloc::vec;
+
+use cops::abi::linux::map_flags::FIXED;
 use cops::abi::served::{Reply, Request, operation};
 use cops::abi::syscall::{map_flags, protection, sync_flags};
 use cops::io::AsFd;
@@ -15,6 +18,8 @@ use crate::raw::{Asked, peek, poke};
 tests! { served:
     mapped_files_are_read_once,
     mapped_pages_are_written_back,
+    mapped_pages_of_two_mappings_are_written_back,
+    mapped_pages_are_looked_through_in_portions,
     mapped_pages_of_others_stay_dirty,
     mapped_pages_outlive_their_mapping,
     mapped_pages_change_with_a_write,
@@ -226,6 +231,79 @@ async fn mapped_pages_are_written_back() -> Outcome {
     opened.sync(msync(at), CLEAN).await?;
     unmap(at)?;
     opened.is_quiet().await
+}
+
+/// `msync` of two mappings, of which another call is writing back the first one.
+async fn mapped_pages_of_two_mappings_are_written_back() -> Outcome {
+    const HALF: usize = PAGES * PAGE;
+    let mut opened = Opened::new().await?;
+    let anonymous = map_flags::PRIVATE | map_flags::ANONYMOUS;
+    let at = raw::call(number::MMAP, [0, 2 * HALF, RW, anonymous, usize::MAX, 0])?;
+    let map = |at: usize| [at, HALF, RW, SHARED | FIXED, opened.fd(), 0];
+    let [first, second] = [at, at + HALF].map(map);
+    let mapping = task::spawn_join(later(number::MMAP, first), Priority::DEFAULT);
+    opened.serves(operation::GET_STATUS).await?;
+    let (request, _) = opened.next(operation::READ).await?;
+    opened.fill(&request, &contents(1))?;
+    check_equal!(soon("mmap", mapping).await??, Ok(at), "the first mapping");
+    let mapping = later(number::MMAP, second);
+    check_equal!(soon("mmap", mapping).await?, Ok(at + HALF), "the second mapping");
+    poke(at, 7);
+    let sync = |length: usize| {
+        let arguments = [at, length, sync_flags::SYNC];
+        task::spawn_join(later(number::MSYNC, arguments), Priority::DEFAULT)
+    };
+    let one = sync(HALF);
+    let (write, data) = opened.next(operation::WRITE).await?;
+    let both = sync(2 * HALF);
+    // The second call waits for the turn.
+    opened.is_quiet().await?;
+    opened.answer(&write, &data)?;
+    for _ in 0..3 {
+        opened.serves(operation::SYNCHRONISE).await?;
+    }
+    for syncing in [one, both] {
+        check_equal!(soon("msync", syncing).await??, Ok(0), "msync");
+    }
+    unmap(at)?;
+    unmap(at + HALF)
+}
+
+/// A durable write of a file with many pages, of which the last one is dirty.
+async fn mapped_pages_are_looked_through_in_portions() -> Outcome {
+    const MANY: usize = 200;
+    let mut opened = Opened::new().await?;
+    let arguments = [0, MANY * PAGE, RW, SHARED, opened.fd(), 0];
+    let mapping = task::spawn_join(later(number::MMAP, arguments), Priority::DEFAULT);
+    let (request, rest) = opened.next(operation::GET_STATUS).await?;
+    let (mut reply, data) = honest(&request, &rest);
+    reply.status.size = ((MANY + 1) * PAGE) as u64;
+    check_equal!(opened.hand.reply(reply, &data), Ok(Reply::BYTES), "a reply");
+    let all = vec![1; MANY * PAGE];
+    for _ in 0..MANY / PAGES {
+        let (request, _) = opened.next(operation::READ).await?;
+        opened.fill(&request, &all)?;
+    }
+    let at = soon("mmap", mapping).await???;
+    poke(at + (MANY - 1) * PAGE, 7);
+    let path = c"/disk/f".as_ptr().expose_provenance();
+    let flags = (open::READ_WRITE | open::DATA_DURABLE) as usize;
+    let opening = later(number::OPENAT, [AT_FDCWD as usize, path, flags, 0]);
+    let opening = task::spawn_join(opening, Priority::DEFAULT);
+    opened.serves(operation::LOOK_UP).await?;
+    opened.serves(operation::SET_STATUS).await?;
+    let fd = soon("open", opening).await???;
+    let place = opened.memory.as_ptr().expose_provenance();
+    let writing = later(number::PWRITE64, [fd, place, PAGE, MANY * PAGE]);
+    let writing = task::spawn_join(writing, Priority::DEFAULT);
+    opened.serves(operation::WRITE).await?;
+    let (back, _) = opened.serves(operation::WRITE).await?;
+    check_equal!(back.first, ((MANY - 1) * PAGE) as u64, "what is written back");
+    opened.serves(operation::SYNCHRONISE).await?;
+    check_equal!(soon("pwrite", writing).await??, Ok(PAGE), "pwrite");
+    raw::call(number::CLOSE, [fd])?;
+    check_equal!(raw::call(number::MUNMAP, [at, MANY * PAGE]), Ok(0), "munmap");
+    Ok(())
 }
 
 /// What another mapping can still write is written again by the next call.
