@@ -101,7 +101,7 @@ pub enum Operation {
     Served(Box<ServedTransfer>),
     /// Another operation, on a socket with a timeout.
     Limited(Box<Limited>),
-    /// Wait until the request that is prepared is answered, for a call in portions.
+    /// Wait for the answer to the request that is prepared, or for a turn, for a call in portions.
     Answer(SharedAsk),
     /// Start a child, and wait until it no longer uses pages of the process.
     Lent(Lending),
@@ -242,7 +242,7 @@ impl Operation {
             Operation::Epoll(wait) => wait.attempt(process),
             Operation::Turn(wait) => wait.attempt(process),
             Operation::Served(transfer) => transfer.attempt(process.family),
-            Operation::Answer(ask) => ask.lock().take_reply().then_some(Ok(0)),
+            Operation::Answer(ask) => ask.lock().take_event().then_some(Ok(0)),
             Operation::Limited(limited) => limited.attempt(process),
         }
     }
@@ -365,6 +365,9 @@ impl Operation {
         }
         if let Operation::Path(call) = self {
             return call.remove_waiter();
+        }
+        if let Operation::Answer(ask) = self {
+            return ask.lock().remove_waiter();
         }
         if let Operation::Long(transfer) = self {
             return transfer.remove_waiter(process, cell, must_pass_on);

@@ -297,9 +297,21 @@ impl Ask {
         }
     }
 
+    /// Takes what the last attempt waits for: the reply to its request, or the turn. Returns
+    /// whether the call has to wait no longer.
+    pub fn take_event(&mut self) -> bool {
+        match &self.turn {
+            Turn::Wanted(file, _) if self.pending.is_none() => {
+                let file = file.clone();
+                self.take_turn(&file)
+            }
+            _ => self.take_reply(),
+        }
+    }
+
     /// Takes the reply to the pending request, if there is one: the next attempt finds it. Returns
     /// whether no request is pending any more.
-    pub fn take_reply(&mut self) -> bool {
+    fn take_reply(&mut self) -> bool {
         let Some(pending) = &self.pending else { return true };
         let Some(answered) = pending.request.take_answer() else { return false };
         self.wants_data = matches!(answered, Err(MADE_AGAIN));

@@ -11,8 +11,10 @@ use cops::io::AsFd;
 use cops::process::Resource;
 
 use super::by_hand::{Hand, later, status};
+use super::ends::calls_of;
 use super::pages::{LENGTH, Opened, PAGE, contents};
 use super::*;
+use crate::programs::execute;
 use crate::raw::Asked;
 
 tests! { served:
@@ -26,6 +28,7 @@ tests! { served:
     kept_writes_and_another_length,
     kept_writes_do_not_overtake_those_of_a_call_that_has_gone,
     kept_writes_wait_for_those_that_are_being_sent,
+    kept_writes_of_a_program_are_waited_for,
     kept_pages_have_a_limit,
     kept_pages_are_charged,
     kept_writes_are_those_of_a_file_system,
@@ -414,6 +417,35 @@ async fn kept_writes_wait_for_those_that_are_being_sent() -> Outcome {
     for syncing in [first, second] {
         check_equal!(soon("fsync", syncing).await??, Ok(0), "fsync");
     }
+    Ok(())
+}
+
+/// A program is executed while a call writes its file back.
+async fn kept_writes_of_a_program_are_waited_for() -> Outcome {
+    const LOOKS: usize = 20;
+    let mut file = Kept::filled().await?;
+    let syncing = file.begins_fsync();
+    let (write, data) = file.sent().await?;
+    let child = crate::forks::fork(|| execute("/disk/f", &["f"]) as u8)?;
+    file.serves(operation::LOOK_UP).await?;
+    // Its call waits for the turn, and is not made again and again.
+    let mut waits = 0;
+    let mut waits_still = || {
+        waits = if calls_of(child)? == 1 { waits + 1 } else { 0 };
+        Ok(waits == LOOKS)
+    };
+    until("a call that waits", &mut waits_still).await?;
+    file.takes(&write, data.len())?;
+    for _ in 0..2 {
+        let (request, rest) = file.opened.hand.next().await?;
+        match request.operation {
+            operation::SYNCHRONISE => _ = file.opened.hand.answer(&request, &rest)?,
+            _ => file.answers_status(&request)?,
+        }
+    }
+    check_equal!(soon("fsync", syncing).await??, Ok(0), "fsync");
+    let (_, status) = cops::wait!(Some(child))?;
+    check_equal!(status.code(), Some(ENOEXEC as u8), "the error of execve");
     Ok(())
 }
 
