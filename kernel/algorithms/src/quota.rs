@@ -117,6 +117,9 @@ impl Node {
     }
 }
 
+/// Memory for the node of a family.
+pub const NODE_BYTES: u64 = size_of::<Node>() as u64;
+
 /// All families.
 #[derive(Debug, Default)]
 pub struct Tree {

@@ -11,6 +11,7 @@ use core::ops::Range;
 use cops_abi::Errno;
 
 use crate::fs::{Ask, Mapping, NodeRef};
+use crate::mm::quota::Charge;
 use crate::mm::{MemoryObject, Place, Rights, Source, View};
 use crate::process::Process;
 
@@ -64,8 +65,12 @@ impl MapCall {
         }
         let (object, first) = (mapping as Arc<dyn MemoryObject>, self.pages.start);
         let may_write = self.may_write;
-        let view = View { object, first, payer: process.family, may_write };
-        let source = if self.is_shared { Source::Shared(view) } else { Source::Private(view) };
+        let view = |payer| View { object, first, payer, may_write };
+        let source = if self.is_shared {
+            Source::Shared(view(Some(Charge::shared_standing(process.family)?)))
+        } else {
+            Source::Private(view(None))
+        };
         Ok(self.place.map(&process.space, self.rights, &source)?)
     }
 }

@@ -64,7 +64,7 @@ struct Entries {
     map: Map<Key, Arc<Entry>>,
     /// Where to continue looking for entries without a file.
     cursor: Key,
-    /// For all entries.
+    /// The standing one, and that for all entries.
     charge: Charge,
     next: Option<Box<dyn Leftover>>,
 }
@@ -224,7 +224,7 @@ impl Epoll {
         let entries = try_box(Entries {
             map: Map::new(),
             cursor: (0, 0),
-            charge: Charge::nothing(family),
+            charge: Charge::standing(family)?,
             next: None,
         })?;
         let ready = Ready { list: Mutex::default(), queue: WaitQueue::new() };

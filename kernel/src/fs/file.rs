@@ -20,7 +20,7 @@ use super::timer_file::TimerFile;
 use crate::disk::{Disk, DiskTransfer, Work, disk};
 use crate::drivers::console::{self, Channel};
 use crate::mm::PinnedBuffer;
-use crate::mm::quota::Family;
+use crate::mm::quota::{Charge, Family};
 use crate::net::{Datagrams, Socket, Timeouts};
 use crate::sched::{WaitQueue, Waiter, Waiting};
 
@@ -49,9 +49,9 @@ pub enum Object {
     /// Input and output of the console.
     Console,
     /// A file or a directory, with the position of the next read or write, or of the next entry
-    /// of a listing. What is written is charged to `payer`, the family of the process that opened
-    /// it.
-    Node { node: NodeRef, position: Mutex<u64>, payer: Family },
+    /// of a listing. What is written is charged to the family of `payer`, that of the process that
+    /// opened it.
+    Node { node: NodeRef, position: Mutex<u64>, payer: Charge },
     /// A file or a directory of a file system that a process serves.
     Served(ServedFile),
     /// The server's end of such a file system.
@@ -119,7 +119,10 @@ impl File {
                 mode::REGULAR | mode::DIRECTORY => Object::Served(ServedFile::new(node)),
                 _ => return Err(Errno::ENXIO),
             },
-            None => Object::Node { node, position: Mutex::new(0), payer },
+            None => {
+                let payer = Charge::standing(payer)?;
+                Object::Node { node, position: Mutex::new(0), payer }
+            }
         };
         Ok(Self::new(object, flags))
     }
@@ -261,7 +264,7 @@ impl File {
             Object::Node { node, payer, .. } => {
                 // As on Linux, a file in append mode is written at its end all the same.
                 let offset = (self.flags() & open::APPEND == 0).then_some(offset);
-                Some(node.write(offset, buffer, *payer)?.map(|(_, count)| count))
+                Some(node.write(offset, buffer, payer.family())?.map(|(_, count)| count))
             }
             Object::Device { device, .. } => Some(device::write(*device, buffer)),
             _ => Some(Err(Errno::ESPIPE)),
@@ -391,7 +394,7 @@ impl File {
         }
         let mut position = position.lock();
         let offset = (self.flags() & open::APPEND == 0).then_some(*position);
-        let written = node.write(offset, buffer, *payer)?;
+        let written = node.write(offset, buffer, payer.family())?;
         Some(written.map(|(end, count)| {
             *position = end;
             count

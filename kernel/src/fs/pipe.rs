@@ -71,12 +71,9 @@ pub struct PipeWriter(Arc<Pipe>);
 /// # Errors
 /// [`OutOfMemory`].
 pub fn pipe(family: Family) -> Result<(PipeReader, PipeWriter), OutOfMemory> {
+    let charge = Charge::standing(family).map_err(|_| OutOfMemory)?;
     let pipe = try_arc(Pipe {
-        state: Mutex::new(State {
-            bytes: ByteQueue::new(Charge::nothing(family)),
-            readers: 1,
-            writers: 1,
-        }),
+        state: Mutex::new(State { bytes: ByteQueue::new(charge), readers: 1, writers: 1 }),
         readable: WaitQueue::new(),
         writable: WaitQueue::new(),
     })?;

@@ -47,11 +47,6 @@ impl AddressSpace {
         Ok(Self { root, current_harts, place, contents: Mutex::new(contents) })
     }
 
-    /// The family that is charged for it.
-    pub fn family(&self) -> Family {
-        self.contents.lock().family()
-    }
-
     /// Present pages, those shared with the kernel or with other processes included.
     pub fn page_count(&self) -> usize {
         let contents = self.contents.lock();

@@ -407,13 +407,14 @@ impl Contents {
         let mapping = self.mappings.get(number).ok_or(FaultError::NotAllowed)?;
         let page = mapping.page_at(address);
         if !region.backing.is_own() {
+            let payer = mapping.view.payer.as_ref().ok_or(FaultError::NotAllowed)?.family();
             // The object pays for the page, and not for tables: one page may need two of them at
             // each of many addresses.
             if self.table.next_table(address).is_err() {
                 let tables = memory(TABLES_FOR_PAGE * layout::PAGE_BYTES);
                 self.memory.grow(&tables).map_err(|_| OutOfMemory)?;
             }
-            let put = mapping.view.object.page(page, mapping.view.payer).and_then(|frame| {
+            let put = mapping.view.object.page(page, payer).and_then(|frame| {
                 let tracks = mapping.view.object.tracks_writes();
                 let rights = if tracks { region.rights.without_write() } else { region.rights };
                 self.table.find_or_make(address)?.put(frame, rights);

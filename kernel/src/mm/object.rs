@@ -17,7 +17,7 @@
 //! Lock order: an address space, then an object.
 
 use super::frames::Frame;
-use super::quota::Family;
+use super::quota::{Charge, Family};
 use super::{FaultError, OutOfMemory, layout};
 use alloc::sync::Arc;
 use cops_algorithms::numbered::Numbered;
@@ -96,8 +96,9 @@ pub struct View {
     pub object: Arc<dyn MemoryObject>,
     /// Its first page.
     pub first: u64,
-    /// The family that pages are charged to which the object does not have yet.
-    pub payer: Family,
+    /// Of a shared mapping: pages that the object does not have yet are charged to the family of
+    /// this charge.
+    pub payer: Option<Arc<Charge>>,
     /// Whether the mapping may be, or become, writable.
     pub may_write: bool,
 }

@@ -7,9 +7,11 @@
 //! it. Not for interrupt handlers.
 #![forbid(unsafe_code)]
 
+use alloc::sync::Arc;
+
 use cops_abi::Errno;
-use cops_algorithms::quota::{Refusal, Tree};
-use cops_fallible::OutOfMemory;
+use cops_algorithms::quota::{NODE_BYTES, Refusal, Tree};
+use cops_fallible::{OutOfMemory, try_arc};
 use cops_lock::Mutex;
 
 pub use cops_algorithms::quota::{Amounts, Family, KINDS, Kind};
@@ -179,6 +181,24 @@ impl Charge {
         let mut charge = Self::nothing(family);
         charge.grow(amounts)?;
         Ok(charge)
+    }
+
+    /// The charge of an object that is charged more later: for the family's node in the tree, which
+    /// exists as long as the object does. Without it, a family of which the process has ended while
+    /// others still have the object would be gone, and every later charge refused.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn standing(family: Family) -> Result<Self, Errno> {
+        Self::new(family, &Amounts::of(Kind::Memory, NODE_BYTES))
+    }
+
+    /// As [`Self::standing`], for what has copies.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn shared_standing(family: Family) -> Result<Arc<Self>, Errno> {
+        Ok(try_arc(Self::standing(family)?)?)
     }
 
     /// Charges `more`.

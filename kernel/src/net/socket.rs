@@ -18,7 +18,7 @@ use super::options::Options;
 use super::queues::Queues;
 use super::{Timeouts, stack};
 use crate::mm::PinnedBuffer;
-use crate::mm::quota::Family;
+use crate::mm::quota::{Charge, Family};
 use crate::sched::{WaitQueue, Waiting};
 
 /// The state of a socket.
@@ -156,7 +156,7 @@ impl Socket {
     /// # Errors
     /// `EINVAL` if it is connected or already listens, `ENOMEM`.
     pub fn listen(&self, backlog: usize, family: Family) -> Result<Option<()>, Errno> {
-        let payer = try_box(BacklogPayer(family))?;
+        let payer = try_box(BacklogPayer(Charge::standing(family)?))?;
         let mut state = self.state.write();
         if matches!(*state, State::Fresh(_)) && state.bind(self.unspecified())?.is_none() {
             return Ok(None);

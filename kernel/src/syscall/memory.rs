@@ -17,7 +17,7 @@ use crate::call::{MapCall, Operation, PathCall, SyncMemory, Then};
 use crate::drivers::random;
 use crate::fs::{self, Device, File, Object, SharedMemory};
 use crate::mm::layout::{LAZY_AREA, MAP_AREA, PAGE_BYTES, page_up};
-use crate::mm::quota::Family;
+use crate::mm::quota::{Charge, Family};
 use crate::mm::{self, Place, Replacement, Rights, Source, UserRange, View};
 use crate::process::resumable::{self, Resumable};
 use crate::process::{Process, VirtualCpu};
@@ -139,7 +139,8 @@ impl Part {
         }
         let length = page_up(self.length).ok_or(Errno::ENOMEM)?;
         let object = SharedMemory::new(length, self.payer, self.is_lazy)?;
-        Ok(Source::Shared(View { object, first: 0, payer: self.payer, may_write: true }))
+        let payer = Some(Charge::shared_standing(self.payer)?);
+        Ok(Source::Shared(View { object, first: 0, payer, may_write: true }))
     }
 
     /// Checks whether that part of `file` may be mapped so.
@@ -174,21 +175,19 @@ impl Part {
             Object::Device { device: Device::Zero, .. } if is_shared => self.of_shared_memory(),
             Object::Device { device: Device::Zero, .. } => Ok(Source::Anonymous),
             Object::Node { node, payer, .. } => {
-                let view = |object, may_write| View {
-                    object,
-                    first: (self.offset / PAGE_BYTES) as u64,
-                    payer: *payer,
-                    may_write,
-                };
+                let first = (self.offset / PAGE_BYTES) as u64;
                 // Copies of what never changes cannot be told from it.
                 if !is_shared || node.image().is_some() {
-                    return Ok(Source::Private(view(node.clone().object()?, !is_shared)));
+                    let (object, may_write) = (node.clone().object()?, !is_shared);
+                    return Ok(Source::Private(View { object, first, payer: None, may_write }));
                 }
                 // What another process can write is never executed.
                 if self.rights.execute {
                     return Err(Errno::EACCES);
                 }
-                Ok(Source::Shared(view(node.clone().shared_object()?, may_write)))
+                let payer = Some(Charge::shared_standing(payer.family())?);
+                let object = node.clone().shared_object()?;
+                Ok(Source::Shared(View { object, first, payer, may_write }))
             }
             _ => Err(Errno::ENODEV),
         }

@@ -128,7 +128,7 @@ impl Program {
             && !unchanging.is_empty()
         {
             let first = (offset / layout::PAGE_BYTES) as u64;
-            let view = View { object, first, payer: space.family(), may_write: true };
+            let view = View { object, first, payer: None, may_write: true };
             space.map(unchanging.clone(), rights, &Source::Private(view)).map_err(errno)?;
             let rest = unchanging.end..pages.end;
             if !rest.is_empty() {

@@ -59,7 +59,7 @@ const PACKAGES: [(&str, &[&str]); 2] = [("rust", &["event-loop"]), ("peers", &["
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 58] = [
+const TESTS: [Test; 59] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -373,6 +373,15 @@ const TESTS: [Test; 58] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "processes lock together",
+        message: "",
+    },
+    Test {
+        name: "daemons: what is left to a child by a process that ends",
+        program: "daemons",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "nothing ends with its maker",
         message: "",
     },
     Test {
