@@ -7,11 +7,11 @@ pub mod kind {
     pub const MEMORY: usize = 0;
     /// Processes. A process counts until it has been waited for.
     pub const PROCESSES: usize = 1;
-    /// Calls in flight.
+    /// Asynchronous calls in flight.
     pub const CALLS: usize = 2;
     /// Open files.
     pub const DESCRIPTORS: usize = 3;
-    /// Virtual CPUs.
+    /// Virtual CPUs, each with the call for which it sleeps.
     pub const CPUS: usize = 4;
 }
 

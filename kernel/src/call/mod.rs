@@ -76,9 +76,9 @@ pub use transfer::Transfer;
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
 
-use cops_abi::Priority;
 use cops_abi::errno::{CallResult, encode};
 use cops_abi::ring::Completion;
+use cops_abi::{Errno, Priority};
 
 use crate::counters::COUNTERS;
 use crate::mm;
@@ -101,6 +101,34 @@ pub enum Delivery {
     Again { index: usize },
     /// Nowhere: the alarm of the process rings, if it still has this number.
     Alarm { number: u64 },
+}
+
+impl Delivery {
+    /// Counts a call with this delivery as in flight.
+    ///
+    /// # Errors
+    /// `EAGAIN` and `ENOMEM` at the limits of the process, if no virtual CPU sleeps
+    /// until the call ends.
+    fn begin(self, process: &Process) -> Result<(), Errno> {
+        if self.is_synchronous() {
+            process.calls_in_flight.begin_synchronous();
+            return Ok(());
+        }
+        process.calls_in_flight.begin()
+    }
+
+    /// A call with this delivery has ended.
+    fn end(self, process: &Process) {
+        if self.is_synchronous() {
+            process.calls_in_flight.end_synchronous();
+        } else {
+            process.calls_in_flight.end(1);
+        }
+    }
+
+    fn is_synchronous(self) -> bool {
+        matches!(self, Delivery::Cpu { .. } | Delivery::Again { .. })
+    }
 }
 
 /// The outcome of submitting a call.
@@ -149,7 +177,7 @@ pub fn submit(
             Err(error) => return Submitted::Done(Err(error)),
         }
     }
-    if let Err(error) = process.calls_in_flight.begin() {
+    if let Err(error) = delivery.begin(process) {
         return Submitted::Done(done.ok_or(error));
     }
     // Before another hart can complete it.
@@ -178,7 +206,7 @@ pub fn submit(
                 coroutine,
                 token,
             });
-            process.calls_in_flight.end(1);
+            delivery.end(process);
             Submitted::Done(done.ok_or(error))
         }
     }
@@ -214,19 +242,19 @@ fn deliver(
             let completion = Completion { coroutine, token, result: encode(result) };
             if process.complete(completion, priority, cell.number()) {
                 pool::release_and_shrink(cell);
-                process.calls_in_flight.end(1);
+                delivery.end(process);
             }
         }
         Delivery::Cpu { index } => {
             pool::release_and_shrink(cell);
             process.end_waiting(index, encode(result));
             // Last: without calls in flight, the number may become that of another thread.
-            process.calls_in_flight.end(1);
+            delivery.end(process);
         }
         Delivery::Again { index } => {
             pool::release_and_shrink(cell);
             process.end_waiting_to_repeat(index);
-            process.calls_in_flight.end(1);
+            delivery.end(process);
         }
         Delivery::Alarm { number } => {
             pool::release_and_shrink(cell);
@@ -235,7 +263,7 @@ fn deliver(
                 Err(_) => process.alarm_has_failed(number),
             }
             // Last: `exec` waits until there are no calls, and the alarm has begun the next one.
-            process.calls_in_flight.end(1);
+            delivery.end(process);
         }
     }
 }
@@ -314,5 +342,5 @@ fn discard(call: Call) {
     });
     COUNTERS.calls_in_flight.subtract(1);
     COUNTERS.calls_cancelled.add(1);
-    call.process.calls_in_flight.end(1);
+    call.delivery.end(&call.process);
 }

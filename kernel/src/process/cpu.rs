@@ -25,7 +25,7 @@ use super::resumable::Unfinished;
 use super::signals::CpuSignals;
 use super::{Thread, thread, user_mode};
 use crate::arch::{self, UserContext};
-use crate::mm::quota::{Amounts, Charge, Kind};
+use crate::mm::quota::{Amounts, CALL_BYTES, Charge, Kind};
 use crate::sched::{Account, Client, Entity, RunQueue, hart_time};
 use crate::trace::Event;
 
@@ -125,8 +125,9 @@ impl VirtualCpu {
         thread: Thread,
         signals: CpuSignals,
     ) -> Result<Self, Errno> {
-        let bytes = size_of::<Self>() + NUMBER_BYTES + WAIT_BYTES;
-        let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, bytes as u64);
+        // With the call for which it may sleep.
+        let bytes = (size_of::<Self>() + NUMBER_BYTES + WAIT_BYTES) as u64 + CALL_BYTES;
+        let amounts = Amounts::of(Kind::Cpus, 1).and(Kind::Memory, bytes);
         let charge = Charge::new(process.family, &amounts)?;
         Self::with_charge(process, index, context, thread, signals, charge)
     }

@@ -134,9 +134,16 @@ pub(crate) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
 
 /// Sleeps for 50 us, so that a less urgent thread can run. Used by a thread that spins on a lock
 /// while the holder is preempted. `yield_cpu` would not suffice: the kernel would continue with the
-/// most urgent thread, which may be the waiter itself, forever.
+/// most urgent thread, which may be the waiter itself, forever. No limit of calls in flight refuses
+/// a synchronous call.
 pub(crate) fn back_off() {
-    let duration = [0_u64, 50_000];
+    sleep(Duration::from_micros(50));
+}
+
+/// Sleeps for less than a second, without another coroutine on this virtual CPU; less if the kernel
+/// has no memory.
+pub(crate) fn sleep(duration: Duration) {
+    let duration = [duration.as_secs(), duration.subsec_nanos().into()];
     let place = duration.as_ptr().expose_provenance();
     // SAFETY: the kernel only reads the duration, and has done so when the call returns.
     let _ = unsafe { call(number::CLOCK_NANOSLEEP, [number::CLOCK_MONOTONIC, 0, place, 0]) };

@@ -30,7 +30,7 @@ fn ticks_per_second() -> u64 {
 }
 
 /// Rounded up, so that a wait for this number of ticks is long enough.
-fn ticks_in(duration: Duration) -> u64 {
+pub(crate) fn ticks_in(duration: Duration) -> u64 {
     let ticks =
         (duration.as_nanos() * u128::from(ticks_per_second())).div_ceil(NANOSECONDS_PER_SECOND);
     u64::try_from(ticks).unwrap_or(u64::MAX)

@@ -181,6 +181,9 @@ pub(crate) fn run_until_parking(worker: u32, is_over: impl Fn() -> bool) -> bool
 fn run_until(worker: u32, is_enough: impl Fn() -> bool) -> bool {
     loop {
         let is_strict = shared::process_page().flags.load(Relaxed) & flags::STRICT != 0;
+        if limit::any_queued() {
+            limit::retry_if_due();
+        }
         match EXECUTOR.run(worker, if is_strict { 1 } else { POLLS_BETWEEN_LOOKS }) {
             RunOutcome::Stalled => return true,
             RunOutcome::BudgetUsed if is_enough() => return true,
@@ -204,7 +207,11 @@ pub(crate) fn park(worker: u32, is_over: impl FnOnce() -> bool) {
         // A result that comes after this check finds the virtual CPU parked, or makes the kernel
         // return from `park` at once.
         if !ring::has_work(&shared::process_page().ring) && !is_over() {
-            system::park(false);
+            if limit::any_queued() {
+                limit::pause();
+            } else {
+                system::park(false);
+            }
         }
         EXECUTOR.finish_park(worker);
     }

@@ -165,7 +165,14 @@ impl<O: Operation> Call<O> {
         Converted(self)
     }
 
-    fn submit(&mut self, lease: Lease, coroutine: CoroutineId, waker: &Waker) -> Poll<O::Output> {
+    /// `had_turn`: the kernel has rejected it before.
+    fn submit(
+        &mut self,
+        lease: Lease,
+        coroutine: CoroutineId,
+        waker: &Waker,
+        had_turn: bool,
+    ) -> Poll<O::Output> {
         let Request { number, arguments } =
             self.operation.request(Mode::Asynchronous(lease.scratch_pointer()));
         let inherited = in_flight::inherited();
@@ -189,7 +196,7 @@ impl<O: Operation> Call<O> {
         match decode(value) {
             Err(Errno::EAGAIN) => {
                 in_flight::end(coroutine);
-                limit::queue(&lease, waker);
+                limit::queue(&lease, waker, had_turn);
                 self.state = State::Queued(lease, coroutine);
                 Poll::Pending
             }
@@ -221,10 +228,10 @@ impl<O: Operation> Future for Call<O> {
                         call.operation.finish(Err(Errno::ENOMEM), &Scratch::default()),
                     );
                 };
-                call.submit(lease, coroutine, waker)
+                call.submit(lease, coroutine, waker, false)
             }
             State::Queued(lease, coroutine) if lease.poll_granted(waker) => {
-                call.submit(lease, coroutine, waker)
+                call.submit(lease, coroutine, waker, true)
             }
             State::InFlight(lease, handle, coroutine) => match lease.poll(waker) {
                 Some(result) => {
@@ -249,11 +256,7 @@ impl<O: Operation> Drop for Call<O> {
     fn drop(&mut self) {
         match mem::replace(&mut self.state, State::Over) {
             State::New(_) | State::Yielded | State::Over => {}
-            State::Queued(lease, _) => {
-                if lease.unqueue() {
-                    limit::grant_next();
-                }
-            }
+            State::Queued(lease, _) => limit::give_up(&lease),
             State::InFlight(lease, handle, coroutine) => {
                 if let Some(Ok(value)) = cancel(&lease, handle) {
                     self.operation.abandon(value, &lease.scratch());

@@ -362,6 +362,12 @@ pub fn deliver(token: u64, result: isize) {
     slot.waker.wake();
 }
 
+/// Whether the slot that a token names waits for [`grant`].
+pub fn is_queued(token: u64) -> bool {
+    let queued = (token >> 32) << 32 | u64::from(QUEUED);
+    named(token).is_some_and(|slot| slot.word.load(Acquire) == queued)
+}
+
 /// Tells the holder of a queued slot to try its call again. Returns false if it no longer waits.
 pub fn grant(token: u64) -> bool {
     let Some(slot) = named(token) else { return false };

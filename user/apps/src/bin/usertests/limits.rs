@@ -7,11 +7,13 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cops::abi::Errno;
 use cops::abi::syscall::{CALLS_IN_FLIGHT_MAX, CLOCK_NANOSLEEP};
+use cops::io::{Read, pipe};
 use cops::memory::statistics;
+use cops::process::{self, ExitCode, Resource};
 use cops::task::{self, Priority};
 use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
 
-use crate::harness::{Failure, Outcome};
+use crate::harness::{Failure, Outcome, soon, start, start_tied};
 use crate::raw::{self, Asked};
 use crate::{check, check_equal, tests};
 
@@ -20,6 +22,22 @@ tests! { limits:
     library_waits_for_its_turn,
     waiting_for_a_turn_can_be_given_up,
     waiting_for_a_turn_takes_no_time,
+    virtual_cpus_sleep_when_all_calls_are_used_up,
+    room_that_others_make_is_used,
+    waiting_for_room_of_others_takes_no_time,
+}
+
+/// The first argument of the process that [`help`] is for.
+pub const HELPER: &str = "--limits-helper";
+
+/// The children of this module's tests: they end with 0.
+pub async fn help(what: &str) -> ExitCode {
+    let done = match what {
+        "wait-for-room" => wait_for_room().await,
+        "without-room" => without_room().await,
+        _ => return ExitCode(2),
+    };
+    done.map_or(ExitCode(1), |()| ExitCode(0))
 }
 
 const FOREVER: [usize; 2] = [1_000_000, 0];
@@ -125,5 +143,88 @@ async fn waiting_for_a_turn_takes_no_time() -> Outcome {
     for sleep in queued {
         check!(timeout(Duration::from_secs(5), sleep).await.is_ok(), "a queued sleep never ended");
     }
+    Ok(())
+}
+
+/// A lock's waiter sleeps so that the holder can run: no limit of calls refuses that.
+async fn virtual_cpus_sleep_when_all_calls_are_used_up() -> Outcome {
+    const MOMENT: Duration = Duration::from_millis(20);
+    let handles = fill_up()?;
+    let begin = Instant::now();
+    let slept = cops::sleep!(MOMENT);
+    let after = begin.elapsed();
+    for handle in handles {
+        handle.cancel()?;
+    }
+    slept?;
+    check!(after >= MOMENT, "slept for {after:?}");
+    Ok(())
+}
+
+/// Calls of [`wait_for_room`], which has no room for another one.
+const HELD: u64 = 40;
+
+/// Has as many calls in flight as it may, none of which ends, and one more that waits until its
+/// parent raises the limit.
+async fn wait_for_room() -> Outcome {
+    process::set_quota(0, Resource::Calls, HELD)?;
+    for _ in 0..HELD {
+        let (mut reader, writer) = pipe()?;
+        let read = async move {
+            let _ = reader.read(&mut [0]).await;
+            drop(writer);
+        };
+        task::spawn(read, Priority::DEFAULT);
+    }
+    task::yield_now().await;
+    // An attempt after the deadline needs no room.
+    sleep(Duration::from_millis(1)).await;
+    sleep(Duration::from_secs(1000)).await;
+    Ok(())
+}
+
+async fn room_that_others_make_is_used() -> Outcome {
+    let child = start_tied(&[HELPER, "wait-for-room"])?;
+    let used = || process::quota(child.id(), Resource::Calls).map(|quota| quota.used);
+    let begin = Instant::now();
+    while used()? < HELD {
+        check!(begin.elapsed() < Duration::from_secs(10), "the child does not use its calls");
+        sleep(Duration::from_millis(5)).await;
+    }
+    sleep(Duration::from_millis(50)).await;
+    check_equal!(used()?, HELD, "calls of the child");
+    process::set_quota(child.id(), Resource::Calls, u64::MAX)?;
+    let begin = Instant::now();
+    while used()? <= HELD {
+        check!(begin.elapsed() < Duration::from_secs(10), "the child does not use the room");
+        sleep(Duration::from_millis(5)).await;
+    }
+    child.end().await
+}
+
+/// Two urgent calls wait for a turn, and the library has none that could end.
+async fn without_room() -> Outcome {
+    const MOMENT: Duration = Duration::from_millis(50);
+    process::set_quota(0, Resource::Calls, HELD)?;
+    let handles = fill_up()?;
+    let urgent = || task::spawn(sleep(Duration::from_secs(1000)), Priority::saturating(3));
+    urgent();
+    urgent();
+    task::yield_now().await;
+    let before = statistics()?.system_calls;
+    let begin = Instant::now();
+    while begin.elapsed() < MOMENT {
+        task::yield_now().await;
+    }
+    let calls = statistics()?.system_calls - before;
+    check!(calls < 1000, "{calls} system calls while two calls waited");
+    check!(!handles.is_empty(), "no call was in flight");
+    Ok(())
+}
+
+async fn waiting_for_room_of_others_takes_no_time() -> Outcome {
+    let mut child = start(&[HELPER, "without-room"])?;
+    let status = soon("the end of a child without room for calls", child.wait()).await??;
+    check_equal!(status.code(), Some(0), "the child's status");
     Ok(())
 }

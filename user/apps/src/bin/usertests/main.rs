@@ -182,6 +182,7 @@ async fn main(arguments: Arguments) -> ExitCode {
             scheduling::RUN_ON => core::future::pending().await,
             code => code,
         },
+        [limits::HELPER, what] => limits::help(what).await,
         [order::HELPER, yielding, port] => order::help(yielding, port).await,
         [disk::HELPER, name] => disk::help(name),
         [served::HELPER, rest @ ..] => served::help(rest).await,
