@@ -15,10 +15,18 @@
 //! Requests are taken most urgent first, and in the order of their numbers within a level. Every
 //! operation takes O(log n) steps and allocates nothing: a request comes with the memory for its
 //! place. What an operation removes is returned, so that it can be dropped without the lock.
+//!
+//! A request has its [`Ticket`], which says where it is. Only the queue writes it, with its place
+//! and so under the lock of the queue: however many callers change the priority of a request at a
+//! time, it is found.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cops_abi::Priority;
 use cops_fallible::map::Spare;
 use cops_fallible::{Map, OutOfMemory};
+
+use super::priority::AtomicPriority;
 
 /// The place of a request: its level while it is unread, and its number. Taken requests have level
 /// 0.
@@ -41,34 +49,42 @@ impl<T> Room<T> {
     }
 }
 
-/// By which a request is found while it is unread or taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// By which a request is found while it is unread or taken. Part of the request, in one queue
+/// during its life. Others than the queue only read it.
+#[derive(Debug)]
 pub struct Ticket {
-    priority: Priority,
-    number: u64,
+    priority: AtomicPriority,
+    /// 0 before it is inserted.
+    number: AtomicU64,
+}
+
+impl Default for Ticket {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Ticket {
-    /// The ticket of the request with this number, at this priority.
+    /// The ticket of a request that is not inserted yet.
     #[must_use]
-    pub const fn new(priority: Priority, number: u64) -> Self {
-        Self { priority, number }
+    pub const fn new() -> Self {
+        Self { priority: AtomicPriority::new(Priority::LEAST_URGENT), number: AtomicU64::new(0) }
     }
 
     /// The request's number.
     #[must_use]
-    pub const fn number(self) -> u64 {
-        self.number
+    pub fn number(&self) -> u64 {
+        self.number.load(Relaxed)
     }
 
     /// Its priority.
     #[must_use]
-    pub const fn priority(self) -> Priority {
-        self.priority
+    pub fn priority(&self) -> Priority {
+        self.priority.load()
     }
 
-    const fn key(self) -> Key {
-        (self.priority.level(), self.number)
+    fn key(&self) -> Key {
+        (self.priority().level(), self.number())
     }
 }
 
@@ -107,14 +123,23 @@ impl<T> Requests<T> {
         self.is_closed
     }
 
-    /// Adds a request, of which the number is new.
+    /// Adds `request`, which has `ticket`, with a new number that is not 0. Its priority is
+    /// `priority`, or that which it was raised to before.
     ///
     /// # Errors
     /// The request, if the queue is closed.
-    pub fn insert(&mut self, room: Room<T>, ticket: Ticket, request: T) -> Result<(), T> {
+    pub fn insert(
+        &mut self,
+        room: Room<T>,
+        ticket: &Ticket,
+        (priority, number): (Priority, u64),
+        request: T,
+    ) -> Result<(), T> {
         if self.is_closed {
             return Err(request);
         }
+        self.raise(ticket, priority);
+        ticket.number.store(number, Relaxed);
         self.unread.insert_with(room.0, ticket.key(), request);
         Ok(())
     }
@@ -137,14 +162,14 @@ impl<T> Requests<T> {
     }
 
     /// Removes a request, whether it has been taken or not.
-    pub fn remove(&mut self, ticket: Ticket) -> Option<T> {
-        self.unread.remove(&ticket.key()).or_else(|| self.answered(ticket.number))
+    pub fn remove(&mut self, ticket: &Ticket) -> Option<T> {
+        self.unread.remove(&ticket.key()).or_else(|| self.answered(ticket.number()))
     }
 
     /// The caller of a request does not wait any longer. Removes the request unless it has been
     /// taken, and may still be answered.
-    pub fn abandon(&mut self, ticket: Ticket) -> Option<T> {
-        let key = (0, ticket.number);
+    pub fn abandon(&mut self, ticket: &Ticket) -> Option<T> {
+        let key = (0, ticket.number());
         if let Some((request, spare)) = self.taken.take(&key) {
             if self.is_closed {
                 return Some(request);
@@ -163,13 +188,22 @@ impl<T> Requests<T> {
         self.abandoned.pop_first().map(|(_, request)| request)
     }
 
-    /// Changes the priority of a request if it is still unread. Returns its new ticket.
-    pub fn set_priority(&mut self, ticket: Ticket, priority: Priority) -> Ticket {
-        let new = Ticket { priority, ..ticket };
-        if let Some((request, spare)) = self.unread.take(&ticket.key()) {
-            self.unread.insert_with(spare, new.key(), request);
+    /// Changes the priority of a request, and its place if it is unread.
+    pub fn set_priority(&mut self, ticket: &Ticket, priority: Priority) {
+        let unread = self.unread.take(&ticket.key());
+        ticket.priority.store(priority);
+        if let Some((request, spare)) = unread {
+            self.unread.insert_with(spare, ticket.key(), request);
         }
-        new
+    }
+
+    /// The same, if `priority` is more urgent than that of the request. Returns whether it is.
+    pub fn raise(&mut self, ticket: &Ticket, priority: Priority) -> bool {
+        let is_raised = priority.is_more_urgent_than(ticket.priority());
+        if is_raised {
+            self.set_priority(ticket, priority);
+        }
+        is_raised
     }
 
     /// The server is gone: no request is added any more, and those that are left are failed with
@@ -196,9 +230,14 @@ mod tests {
 
     use super::*;
 
+    fn priority(level: u8) -> Priority {
+        Priority::saturating(u32::from(level))
+    }
+
     fn insert(requests: &mut Requests<u64>, level: u8, number: u64) -> Ticket {
-        let ticket = Ticket::new(Priority::saturating(u32::from(level)), number);
-        assert_eq!(requests.insert(Room::try_new().unwrap(), ticket, number), Ok(()));
+        let ticket = Ticket::new();
+        let place = (priority(level), number);
+        assert_eq!(requests.insert(Room::try_new().unwrap(), &ticket, place, number), Ok(()));
         ticket
     }
 
@@ -209,10 +248,10 @@ mod tests {
     #[test]
     fn the_most_urgent_is_first_and_then_the_oldest() {
         let mut requests = Requests::new();
-        for (number, level) in [40, 5, 63, 5, 0, 40].into_iter().enumerate() {
-            insert(&mut requests, level, number as u64);
+        for (number, level) in (1..).zip([40, 5, 63, 5, 0, 40]) {
+            insert(&mut requests, level, number);
         }
-        assert_eq!(take_all(&mut requests), [4, 1, 3, 0, 5, 2]);
+        assert_eq!(take_all(&mut requests), [5, 2, 4, 1, 6, 3]);
     }
 
     #[test]
@@ -231,9 +270,9 @@ mod tests {
         let mut requests = Requests::new();
         let (unread, taken) = (insert(&mut requests, 5, 1), insert(&mut requests, 4, 2));
         assert_eq!(requests.take(), Some((2, 2)));
-        assert_eq!(requests.remove(unread), Some(1));
-        assert_eq!(requests.remove(taken), Some(2));
-        assert_eq!(requests.remove(taken), None);
+        assert_eq!(requests.remove(&unread), Some(1));
+        assert_eq!(requests.remove(&taken), Some(2));
+        assert_eq!(requests.remove(&taken), None);
         assert_eq!(requests.take(), None);
         assert_eq!(requests.answered(2), None);
     }
@@ -243,8 +282,8 @@ mod tests {
         let mut requests = Requests::new();
         let (unread, taken) = (insert(&mut requests, 5, 1), insert(&mut requests, 4, 2));
         assert_eq!(requests.take(), Some((2, 2)));
-        assert_eq!(requests.abandon(unread), Some(1));
-        assert_eq!(requests.abandon(taken), None);
+        assert_eq!(requests.abandon(&unread), Some(1));
+        assert_eq!(requests.abandon(&taken), None);
         assert_eq!(requests.take(), None);
         assert_eq!(requests.answered(2), Some(2));
         assert_eq!(requests.answered(2), None);
@@ -255,11 +294,11 @@ mod tests {
         let mut requests = Requests::new();
         let tickets: Vec<Ticket> = (1..5).map(|number| insert(&mut requests, 5, number)).collect();
         take_all(&mut requests);
-        assert_eq!(requests.abandon(tickets[0]), None);
-        assert_eq!(requests.abandon(tickets[2]), None);
+        assert_eq!(requests.abandon(&tickets[0]), None);
+        assert_eq!(requests.abandon(&tickets[2]), None);
         assert_eq!(requests.pop_abandoned(), None, "it is not closed");
         requests.close();
-        assert_eq!(requests.abandon(tickets[1]), Some(2));
+        assert_eq!(requests.abandon(&tickets[1]), Some(2));
         assert_eq!(requests.next_to_fail(), Some(4));
         assert_eq!(requests.next_to_fail(), None);
         let left: Vec<u64> = core::iter::from_fn(|| requests.pop_abandoned()).collect();
@@ -271,27 +310,48 @@ mod tests {
         let mut requests = Requests::new();
         let first = insert(&mut requests, 10, 1);
         let second = insert(&mut requests, 20, 2);
-        let second = requests.set_priority(second, Priority::saturating(3));
+        requests.set_priority(&second, priority(3));
         assert_eq!(requests.take(), Some((2, 2)));
-        let second = requests.set_priority(second, Priority::saturating(30));
+        requests.set_priority(&second, priority(30));
         assert_eq!(requests.take(), Some((1, 1)));
-        assert_eq!(requests.remove(second), Some(2));
-        assert_eq!(requests.remove(first), Some(1));
+        assert_eq!(requests.remove(&second), Some(2));
+        assert_eq!(requests.remove(&first), Some(1));
+    }
+
+    /// Several calls that wait for a request raise it, in any order, also while it is being sent.
+    #[test]
+    fn a_request_is_found_whatever_raises_it() {
+        let (mut requests, early) = (Requests::new(), Ticket::new());
+        assert!(requests.raise(&early, priority(7)));
+        insert(&mut requests, 10, 1);
+        let place = (priority(20), 2);
+        assert_eq!(requests.insert(Room::try_new().unwrap(), &early, place, 2), Ok(()));
+        assert_eq!(early.priority(), priority(7), "raised before it was sent");
+        let late = insert(&mut requests, 20, 3);
+        for (level, is_raised) in [(5, true), (3, true), (5, false), (3, false)] {
+            assert_eq!(requests.raise(&late, priority(level)), is_raised);
+        }
+        assert_eq!(late.priority(), priority(3), "the most urgent of its callers");
+        assert_eq!(requests.take(), Some((3, 3)));
+        assert!(requests.raise(&late, priority(1)), "it has been taken");
+        assert_eq!(requests.remove(&late), Some(3));
+        assert_eq!(requests.abandon(&early), Some(2));
+        assert_eq!(take_all(&mut requests), [1]);
     }
 
     #[test]
     fn after_the_end_all_are_failed_and_none_is_added() {
         let mut requests = Requests::new();
-        for number in 0..5 {
+        for number in 1..6 {
             insert(&mut requests, 9, number);
         }
         requests.take();
         assert_eq!(requests.next_to_fail(), None, "it is not closed");
         requests.close();
-        let ticket = Ticket::new(Priority::DEFAULT, 9);
-        assert_eq!(requests.insert(Room::try_new().unwrap(), ticket, 9), Err(9));
+        let (ticket, place) = (Ticket::new(), (Priority::DEFAULT, 9));
+        assert_eq!(requests.insert(Room::try_new().unwrap(), &ticket, place, 9), Err(9));
         let failed: Vec<u64> = core::iter::from_fn(|| requests.next_to_fail()).collect();
-        assert_eq!(failed, [0, 1, 2, 3, 4]);
+        assert_eq!(failed, [1, 2, 3, 4, 5]);
     }
 
     proptest! {
@@ -301,9 +361,8 @@ mod tests {
             let mut requests = Requests::new();
             // (ticket, has been taken)
             let mut model: Vec<(Ticket, bool)> = Vec::new();
-            let mut next = 0;
+            let mut next = 1;
             for (what, level, index) in steps {
-                let priority = Priority::saturating(u32::from(level));
                 let chosen = (!model.is_empty()).then(|| index % model.len().max(1));
                 match (what, chosen) {
                     (0, _) => {
@@ -318,33 +377,33 @@ mod tests {
                         let taken = requests.take();
                         prop_assert_eq!(
                             taken.map(|(number, _)| number),
-                            expected.as_ref().map(|(ticket, _)| ticket.number)
+                            expected.as_ref().map(|(ticket, _)| ticket.number())
                         );
                         if let Some((_, is_taken)) = expected {
                             *is_taken = true;
                         }
                     }
                     (2, Some(chosen)) => {
-                        let (ticket, is_taken) = model[chosen];
-                        let answered = requests.answered(ticket.number);
-                        prop_assert_eq!(answered, is_taken.then_some(ticket.number));
+                        let (number, is_taken) = (model[chosen].0.number(), model[chosen].1);
+                        let answered = requests.answered(number);
+                        prop_assert_eq!(answered, is_taken.then_some(number));
                         if is_taken {
                             model.remove(chosen);
                         }
                     }
                     (3, Some(chosen)) => {
                         let (ticket, _) = model.remove(chosen);
-                        prop_assert_eq!(requests.remove(ticket), Some(ticket.number));
+                        prop_assert_eq!(requests.remove(&ticket), Some(ticket.number()));
                     }
                     (_, Some(chosen)) => {
-                        model[chosen].0 = requests.set_priority(model[chosen].0, priority);
+                        requests.set_priority(&model[chosen].0, priority(level));
                     }
                     _ => {}
                 }
             }
             requests.close();
             let mut failed: Vec<u64> = core::iter::from_fn(|| requests.next_to_fail()).collect();
-            let mut left: Vec<u64> = model.iter().map(|(ticket, _)| ticket.number).collect();
+            let mut left: Vec<u64> = model.iter().map(|(ticket, _)| ticket.number()).collect();
             failed.sort_unstable();
             left.sort_unstable();
             prop_assert_eq!(failed, left);

@@ -364,7 +364,7 @@ impl Ask {
             Some(room) => connection.send(request, room, &waiter),
             None => connection.set_priority(request, waiter.priority),
         }
-        // A call that has begun to wait for the turn has found no ticket.
+        // A call that has begun to wait for the turn may have found no request.
         if let Some(file) = turn {
             connection.hurry(request, file.priority_of(request, waiter.priority));
         }
@@ -399,8 +399,8 @@ impl Ask {
     /// then it will be answered, or the connection will be closed.
     fn leave(&mut self) -> bool {
         let Some(Pending { connection, request, .. }) = self.pending.take() else { return false };
-        let (ticket, answered) = request.leave();
-        let is_left = ticket.is_some_and(|ticket| !connection.remove(&request, ticket));
+        let (is_sent, answered) = request.leave();
+        let is_left = is_sent && !connection.remove(&request);
         // The server has counted the node that the reply names.
         if let Some(Answered { reply, forget: Some(mut forget), .. }) = answered {
             forget.number = reply.status.number;

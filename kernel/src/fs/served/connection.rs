@@ -8,7 +8,7 @@ use cops_abi::served::{
     BUFFER_BYTES_MIN, FORGET_MAX, Reply, Request as Header, operation, read_value,
 };
 use cops_abi::{CoroutineId, Errno, Priority};
-use cops_algorithms::requests::{Requests, Room, Ticket};
+use cops_algorithms::requests::{Requests, Room};
 use cops_fallible::try_arc;
 use cops_lock::Mutex;
 use spin::Once;
@@ -24,7 +24,7 @@ use super::{Keep, Terms};
 use crate::fs::memory::next_number;
 use crate::mm::PinnedBuffer;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
-use crate::sched::{self, WaitQueue, Waiter};
+use crate::sched::{WaitQueue, Waiter};
 
 /// Memory that is charged for a connection.
 const CONNECTION_BYTES: u64 = size_of::<Connection>() as u64 + 64;
@@ -102,12 +102,12 @@ impl Connection {
         (priority, coroutine): (Priority, Option<CoroutineId>),
     ) -> bool {
         let number = self.last_request.fetch_add(1, Relaxed) + 1;
-        let ticket = Ticket::new(priority, number);
-        request.sends(ticket, coroutine);
+        request.sends(coroutine);
         if request.resizes() {
             self.resizing.fetch_add(1, SeqCst);
         }
-        let inserted = self.state.lock().requests.insert(room, ticket, request.clone());
+        let (ticket, place) = (request.ticket(), (priority, number));
+        let inserted = self.state.lock().requests.insert(room, ticket, place, request.clone());
         match inserted {
             Ok(()) => self.readers.wake_one(),
             Err(request) => {
@@ -141,27 +141,23 @@ impl Connection {
 
     /// The call of `request` has another priority.
     pub fn set_priority(&self, request: &Request, priority: Priority) {
-        if let Some(reader) = request.reader() {
-            sched::set_priority(reader, priority);
-        }
-        if let Some(ticket) = request.ticket().filter(|ticket| ticket.priority() != priority) {
-            let ticket = self.state.lock().requests.set_priority(ticket, priority);
-            request.set_ticket(ticket);
-        }
+        self.state.lock().requests.set_priority(request.ticket(), priority);
+        request.set_priority_of_reader();
     }
 
     /// A call of this priority waits for `request`.
     pub fn hurry(&self, request: &Request, priority: Priority) {
-        let is_urgent = |ticket: Ticket| priority.is_more_urgent_than(ticket.priority());
-        if request.ticket().is_some_and(is_urgent) {
-            self.set_priority(request, priority);
+        let is_raised = self.state.lock().requests.raise(request.ticket(), priority);
+        if is_raised {
+            request.set_priority_of_reader();
         }
     }
 
     /// Removes a request of which the call does not wait any longer. If the server may still
     /// change a file of which pages are kept, the request stays until it is answered. Returns
     /// whether the server will never see it.
-    pub fn remove(&self, request: &Request, ticket: Ticket) -> bool {
+    pub fn remove(&self, request: &Request) -> bool {
+        let ticket = request.ticket();
         let stays = request.changes() && self.pages.is_completed();
         let mut state = self.state.lock();
         let removed =

@@ -80,11 +80,14 @@ pub fn begin(
         connection.ends_placed(request, reply, Err(Errno::EIO));
         return Err(Errno::EINVAL);
     };
-    let Some(ticket) = request.ticket() else { return Err(Errno::ENOENT) };
+    if !request.is_sent() {
+        return Err(Errno::ENOENT);
+    }
+    let priority = request.ticket().priority();
     const KIND: usize = coroutine_kind::SERVICE as usize;
     let future = read(connection.clone(), (request.clone(), resizes), *reply, places);
     let future = trace::traced::<_, KIND>(future);
-    match sched::executor().spawn_of_kind::<_, KIND>(future, ticket.priority()) {
+    match sched::executor().spawn_of_kind::<_, KIND>(future, priority) {
         Ok(coroutine) => request.is_read_by(coroutine),
         Err(_) => connection.ends_placed(request, reply, Err(Errno::ENOMEM)),
     }

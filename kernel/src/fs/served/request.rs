@@ -19,6 +19,7 @@ use cops_lock::Mutex;
 use super::forget::Forget;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
 use crate::mm::{self, Frame, PinnedBuffer, frames::FRAME_BYTES};
+use crate::sched;
 
 /// Memory that is charged for a request, besides its names.
 const REQUEST_BYTES: u64 = (size_of::<Request>() + Room::<Arc<Request>>::BYTES + 64) as u64;
@@ -140,6 +141,8 @@ pub struct Request {
     names: [Text; 2],
     /// What it does to pages that are kept.
     pub effect: Effect,
+    /// Its place among the requests of the connection.
+    ticket: Ticket,
     progress: Mutex<Progress>,
     charge: Charge,
 }
@@ -161,7 +164,7 @@ enum Stage {
     /// Not sent.
     New,
     /// The server has it, or will read it.
-    Sent(Ticket),
+    Sent,
     /// With the number of bytes of data.
     Answered(Result<(Reply, usize), Errno>),
     /// The call does not wait any longer.
@@ -218,13 +221,14 @@ impl Request {
         let (stage, coroutine, reader) = (Stage::New, None, None);
         let resizes = None;
         let progress = Mutex::new(Progress { stage, data, coroutine, reader, resizes, forget });
-        Ok(try_arc(Self { header, names, effect, progress, charge })?)
+        let ticket = Ticket::new();
+        Ok(try_arc(Self { header, names, effect, ticket, progress, charge })?)
     }
 
     /// It is about to be sent. `coroutine`: that of the call that waits for it, if one does.
-    pub fn sends(&self, ticket: Ticket, coroutine: Option<CoroutineId>) {
+    pub fn sends(&self, coroutine: Option<CoroutineId>) {
         let mut progress = self.progress.lock();
-        progress.stage = Stage::Sent(ticket);
+        progress.stage = Stage::Sent;
         progress.coroutine = coroutine;
     }
 
@@ -254,11 +258,17 @@ impl Request {
     /// A coroutine of the kernel reads the data.
     pub fn is_read_by(&self, coroutine: CoroutineId) {
         self.progress.lock().reader = Some(coroutine);
+        // The priority may have changed before the coroutine was known.
+        self.set_priority_of_reader();
     }
 
-    /// The coroutine that reads the data.
-    pub fn reader(&self) -> Option<CoroutineId> {
-        self.progress.lock().reader
+    /// The coroutine that reads the data, if there is one, is as urgent as the request is now.
+    pub fn set_priority_of_reader(&self) {
+        // The lock orders this beside others: the last one loads the last priority.
+        let progress = self.progress.lock();
+        if let Some(reader) = progress.reader {
+            sched::set_priority(reader, self.ticket.priority());
+        }
     }
 
     /// Makes frames for `bytes` bytes of the data, if there are none yet. No effect if its call has
@@ -349,19 +359,14 @@ impl Request {
         }
     }
 
-    /// Its ticket, while the server has it or will read it.
-    pub fn ticket(&self) -> Option<Ticket> {
-        match self.progress.lock().stage {
-            Stage::Sent(ticket) => Some(ticket),
-            _ => None,
-        }
+    /// By which its connection finds it.
+    pub fn ticket(&self) -> &Ticket {
+        &self.ticket
     }
 
-    /// It has another ticket.
-    pub fn set_ticket(&self, ticket: Ticket) {
-        if let Stage::Sent(place) = &mut self.progress.lock().stage {
-            *place = ticket;
-        }
+    /// Whether the server has it or will read it.
+    pub fn is_sent(&self) -> bool {
+        matches!(self.progress.lock().stage, Stage::Sent)
     }
 
     /// Copies it to a server's buffer of at least [`cops_abi::served::BUFFER_BYTES_MIN`]. Returns
@@ -369,10 +374,10 @@ impl Request {
     /// has answered; `None`: it may be making one, so that the reply must not be places.
     pub fn send(&self, buffer: &PinnedBuffer, resizes: Option<u64>) -> Option<usize> {
         let mut progress = self.progress.lock();
-        let Stage::Sent(ticket) = progress.stage else { return None };
+        let Stage::Sent = progress.stage else { return None };
         let mut header = Header {
-            id: ticket.number(),
-            priority: ticket.priority().level().into(),
+            id: self.ticket.number(),
+            priority: self.ticket.priority().level().into(),
             ..self.header
         };
         if self.takes_places() {
@@ -421,7 +426,7 @@ impl Request {
         buffer: &PinnedBuffer,
     ) -> Result<(Option<CoroutineId>, CallResult), Errno> {
         let mut progress = self.progress.lock();
-        let Stage::Sent(_) = progress.stage else { return Err(Errno::ENOENT) };
+        let Stage::Sent = progress.stage else { return Err(Errno::ENOENT) };
         let bytes = buffer.len() - Reply::BYTES;
         let room = match &progress.data {
             Data::Into(_, length) | Data::Room(length) if reply.error == 0 => *length,
@@ -460,7 +465,7 @@ impl Request {
     /// Its data have been read, or not. Returns the coroutine to wake.
     pub fn end(&self, reply: &Reply, result: Result<usize, Errno>) -> Option<CoroutineId> {
         let mut progress = self.progress.lock();
-        let Stage::Sent(_) = progress.stage else { return None };
+        let Stage::Sent = progress.stage else { return None };
         progress.stage = Stage::Answered(result.map(|bytes| (*reply, bytes)));
         progress.reader = None;
         progress.coroutine.take()
@@ -470,7 +475,7 @@ impl Request {
     /// gone, or has its reply.
     pub fn fail(&self) -> Option<CoroutineId> {
         let mut progress = self.progress.lock();
-        let Stage::Sent(_) = progress.stage else { return None };
+        let Stage::Sent = progress.stage else { return None };
         progress.stage = Stage::Answered(Err(Errno::EIO));
         progress.coroutine.take()
     }
@@ -495,9 +500,9 @@ impl Request {
         }
     }
 
-    /// The call does not wait any longer. From now on its buffers are not accessed. Returns its
-    /// ticket if the server has it or will read it, and a reply that it has not taken.
-    pub fn leave(&self) -> (Option<Ticket>, Option<Answered>) {
+    /// The call does not wait any longer. From now on its buffers are not accessed. Returns whether
+    /// the server has it or will read it, and a reply that it has not taken.
+    pub fn leave(&self) -> (bool, Option<Answered>) {
         let mut progress = self.progress.lock();
         let stage = core::mem::replace(&mut progress.stage, Stage::Gone);
         let data = core::mem::replace(&mut progress.data, Data::Nothing);
@@ -505,9 +510,9 @@ impl Request {
         drop(progress);
         drop(data);
         match stage {
-            Stage::Sent(ticket) => (Some(ticket), None),
-            Stage::Answered(Ok((reply, bytes))) => (None, Some(Answered { reply, bytes, forget })),
-            _ => (None, None),
+            Stage::Sent => (true, None),
+            Stage::Answered(Ok((reply, bytes))) => (false, Some(Answered { reply, bytes, forget })),
+            _ => (false, None),
         }
     }
 
