@@ -110,8 +110,8 @@ pub struct ServedTransfer {
     written: Option<(u64, usize)>,
     /// The position, while this call has its turn.
     turn: Option<u64>,
-    /// Whether it is in the queue for the turn.
-    is_queued: bool,
+    /// Its number in the queue for the turn, if it is there.
+    queued: Option<u32>,
     /// Number of bytes of copies among the buffers.
     copied: usize,
     kept: Kept,
@@ -144,7 +144,7 @@ impl ServedTransfer {
         }
         let length = buffers.iter().map(PinnedBuffer::len).sum::<usize>().min(DATA_BYTES_MAX);
         let copied = buffers.iter().map(PinnedBuffer::copied_bytes).sum();
-        let (turn, is_queued, ask) = (None, false, Ask::default());
+        let (turn, queued, ask) = (None, None, Ask::default());
         let (done, is_request) = (0, file.flags() & open::DATA_DURABLE != 0);
         Ok(Self {
             file,
@@ -156,7 +156,7 @@ impl ServedTransfer {
             is_request,
             written: None,
             turn,
-            is_queued,
+            queued,
             copied,
             kept: Kept::default(),
             page: None,
@@ -188,7 +188,14 @@ impl ServedTransfer {
         }
         let at = match (self.offset, self.turn) {
             (Some(offset), _) | (None, Some(offset)) => offset,
-            (None, None) => *self.turn.insert(served.take_turn()?),
+            (None, None) => {
+                let at = *self.turn.insert(served.take_turn()?);
+                // The end of its own turn would wake this call instead of one that waits.
+                if let Some(number) = self.queued.take() {
+                    served.turns.remove(number, false);
+                }
+                at
+            }
         };
         // No position is larger than a signed number can be.
         let room = (i64::MAX as u64).saturating_sub(at);
@@ -363,7 +370,7 @@ impl ServedTransfer {
                 node.read_ahead(pages, payer, waiter.priority);
             }
         } else if self.waits_for_position() {
-            self.is_queued = true;
+            self.queued = Some(waiter.number);
             served.turns.insert(waiter);
         } else {
             self.stop_queueing(waiter.number, false);
@@ -383,7 +390,7 @@ impl ServedTransfer {
         let is_registered = if self.page.is_some() {
             self.is_in_queue_for_page
         } else if self.waits_for_position() {
-            self.is_queued
+            self.queued.is_some()
         } else {
             self.ask.is_registered()
         };
@@ -399,8 +406,8 @@ impl ServedTransfer {
 
     fn stop_queueing(&mut self, waiter: u32, must_pass_on: bool) {
         let Object::Served(served) = &self.file.object else { return };
-        if core::mem::take(&mut self.is_queued) {
-            served.turns.remove(waiter, must_pass_on);
+        if let Some(number) = self.queued.take() {
+            served.turns.remove(number, must_pass_on);
         }
         if core::mem::take(&mut self.is_in_queue_for_page)
             && let Some(node) = served.node.served()
@@ -411,7 +418,7 @@ impl ServedTransfer {
 
     /// The waiter with this number has become less urgent.
     pub fn pass_on(&self, waiter: u32) {
-        if self.is_queued
+        if self.queued.is_some()
             && let Object::Served(served) = &self.file.object
         {
             served.turns.pass_on(waiter);
