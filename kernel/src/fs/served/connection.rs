@@ -187,11 +187,17 @@ impl Connection {
             let Some(request) = request else {
                 return self.pages.get().is_some_and(Pages::free_some);
             };
-            if let Some(file) = self.mapped.get(request.node()) {
-                file.is_answered_at_last(&request);
-            }
+            self.ends_turn_of(&request);
         }
         true
+    }
+
+    /// `request` will not be performed any more. If its call has left a turn to its answer, the
+    /// turn ends.
+    fn ends_turn_of(&self, request: &Arc<Request>) {
+        if let Some(file) = self.mapped.get(request.node()) {
+            file.is_answered_at_last(request);
+        }
     }
 
     /// A call has stopped waiting. If the server is gone, the next one fails.
@@ -211,9 +217,7 @@ impl Connection {
                 cops_executor::wake_up(coroutine);
                 return;
             }
-            if let Some(file) = self.mapped.get(request.node()) {
-                file.is_answered_at_last(&request);
-            }
+            self.ends_turn_of(&request);
             self.ahead.ends(&request);
         }
     }
@@ -315,10 +319,7 @@ impl Connection {
             let removed = self.state.lock().requests.answered(number);
             if let Some(request) = removed {
                 self.will_not_resize(&request);
-                // The call has left the turn to the answer, which does not come.
-                if let Some(file) = self.mapped.get(request.node()) {
-                    file.is_answered_at_last(&request);
-                }
+                self.ends_turn_of(&request);
             }
         }
     }
@@ -379,7 +380,7 @@ impl Connection {
                 && let Some(file) = self.mapped.get(request.node())
             {
                 request.with_sent(|data, sent| file.answered(&request, &reply, data, sent));
-                file.is_answered_at_last(&request);
+                self.ends_turn_of(&request);
                 // A page may have moved to the table in the meantime.
                 pages.answered(&request, &reply, None);
             }
