@@ -92,6 +92,32 @@ static void counters(void) {
     FAILS(eventfd(0, 2), EINVAL);
 }
 
+static int semaphore;
+static void *add(void *argument) {
+    uint64_t value = (long)argument;
+    CHECK(write(semaphore, &value, 8) == 8);
+    return NULL;
+}
+
+/* A read makes a full semaphore smaller by one. Of two writers that wait, the second one fits. */
+static void writers(void) {
+    pthread_t large, small;
+    uint64_t value = UINT64_MAX - 1;
+    semaphore = eventfd(0, EFD_SEMAPHORE);
+    CHECK(semaphore >= 0 && write(semaphore, &value, 8) == 8);
+    CHECK(pthread_create(&large, NULL, add, (void *)5L) == 0);
+    usleep(20000);
+    CHECK(pthread_create(&small, NULL, add, (void *)1L) == 0);
+    usleep(20000);
+    CHECK(read(semaphore, &value, 8) == 8 && value == 1);
+    CHECK(pthread_join(small, NULL) == 0);
+    CHECK(events_of(semaphore, POLLOUT) == 0);
+    for (int i = 0; i < 5; i++)
+        CHECK(read(semaphore, &value, 8) == 8 && value == 1);
+    CHECK(pthread_join(large, NULL) == 0);
+    CHECK(events_of(semaphore, POLLOUT) == 0 && close(semaphore) == 0);
+}
+
 static void errors(void) {
     struct pollfd one = {0, POLLIN, 0};
     struct timespec bad = {0, 1000000000}, negative = {-1, 0}, none = {0, 0};
@@ -362,6 +388,7 @@ int main(void) {
     CHECK(pipe(wake_pipe) == 0);
     pipes();
     counters();
+    writers();
     errors();
     times();
     selects();

@@ -35,6 +35,7 @@ tests! { threads:
     mutex_excludes,
     condition_variable,
     a_notification_without_a_waiter,
+    the_longest_time_out,
     semaphore_and_barrier,
     readers_and_a_writer,
     once_is_once,
@@ -339,6 +340,37 @@ async fn until_waited_for(
         sleep(Duration::from_millis(1)).await;
     }
     Ok(0)
+}
+
+/// A wait with a time-out of more seconds than the kernel has a number for lasts until the
+/// notification.
+async fn the_longest_time_out() -> Outcome {
+    for is_conditional in [false, true] {
+        let shared = Arc::new((Mutex::new(false), Condvar::new()));
+        let waits = shared.clone();
+        let handle = thread::spawn(move || {
+            let mut guard = waits.0.lock();
+            // May also return early, but not because the time is over.
+            while !*guard {
+                let result;
+                (guard, result) = if is_conditional {
+                    waits.1.wait_timeout_while(guard, Duration::MAX, |is_set| !*is_set)
+                } else {
+                    waits.1.wait_timeout(guard, Duration::MAX)
+                };
+                if result.timed_out() {
+                    return false;
+                }
+            }
+            true
+        });
+        sleep(Duration::from_millis(20)).await;
+        check!(!handle.is_finished(), "the wait did not last");
+        *shared.0.lock() = true;
+        shared.1.notify_one();
+        check!(join(handle), "the time was over");
+    }
+    Ok(())
 }
 
 async fn semaphore_and_barrier() -> Outcome {

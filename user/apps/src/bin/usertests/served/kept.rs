@@ -527,7 +527,7 @@ async fn durable_writes_are_not_kept() -> Outcome {
 }
 
 /// What the server has of a file.
-async fn of_server(running: &Running, file: &File, length: usize) -> Result<Vec<u8>, Failure> {
+pub async fn of_server(running: &Running, file: &File, length: usize) -> Result<Vec<u8>, Failure> {
     let node = file.metadata().await?.status().number;
     let mut all = vec![0; length + 1];
     let mut done = 0;

@@ -6,10 +6,12 @@ use alloc::vec;
 use cops::abi::linux::map_flags::FIXED;
 use cops::abi::served::{Reply, Request, operation};
 use cops::abi::syscall::{map_flags, protection, sync_flags};
+use cops::fs::File;
 use cops::io::AsFd;
 use cops::process::Resource;
 
 use super::by_hand::{honest, later};
+use super::kept::of_server;
 use super::pages::{LENGTH, Opened, PAGE, contents};
 use super::*;
 use crate::forks::{Pipe, fork};
@@ -20,6 +22,8 @@ tests! { served:
     mapped_pages_are_written_back,
     mapped_pages_of_two_mappings_are_written_back,
     mapped_pages_are_looked_through_in_portions,
+    mapped_pages_of_many_callers_are_not_lost,
+    mapped_pages_of_many_callers_and_kept_writes_are_not_lost,
     mapped_pages_of_others_stay_dirty,
     mapped_pages_outlive_their_mapping,
     mapped_pages_change_with_a_write,
@@ -304,6 +308,89 @@ async fn mapped_pages_are_looked_through_in_portions() -> Outcome {
     raw::call(number::CLOSE, [fd])?;
     check_equal!(raw::call(number::MUNMAP, [at, MANY * PAGE]), Ok(0), "munmap");
     Ok(())
+}
+
+/// The words of a page that the test writes and reads.
+const CHECKED: [usize; 2] = [0, PAGE - 8];
+
+/// One of several callers: gives its page of the file increasing numbers, through a mapping or with
+/// a write, and finds the last one each time. The numbers of the others never become less.
+async fn changes_a_page(file: Arc<File>, own: usize, (callers, rounds): (usize, u64)) -> Outcome {
+    let fd = file.as_fd().raw() as usize;
+    let mut seen = vec![0; callers];
+    for round in 1..=rounds {
+        if (round as usize + own).is_multiple_of(3) {
+            let words = vec![round; PAGE / 8];
+            let place = words.as_ptr().expose_provenance();
+            let write = later(number::PWRITE64, [fd, place, PAGE, own * PAGE]).await;
+            check_equal!(write, Ok(PAGE), "write {round} of page {own}");
+        } else {
+            let at = later(number::MMAP, [0, callers * PAGE, RW, SHARED, fd, 0]).await?;
+            for (page, seen) in seen.iter_mut().enumerate() {
+                let found = peek(at + page * PAGE);
+                check!(found >= *seen, "page {page}: {found} after {seen}");
+                *seen = found;
+            }
+            check_equal!(seen[own], round - 1, "page {own} in its mapping");
+            for word in CHECKED {
+                poke(at + own * PAGE + word, round);
+            }
+            if round % 4 == 0 {
+                let sync = [at, callers * PAGE, sync_flags::SYNC];
+                check_equal!(later(number::MSYNC, sync).await, Ok(0), "msync");
+            }
+            check_equal!(raw::call(number::MUNMAP, [at, callers * PAGE]), Ok(0), "munmap");
+        }
+        if round.is_multiple_of(2) {
+            check_equal!(later(number::FSYNC, [fd]).await, Ok(0), "fsync");
+        }
+        let mut words = vec![0u64; PAGE / 8];
+        let place = words.as_mut_ptr().expose_provenance();
+        let read = later(number::PREAD64, [fd, place, PAGE, own * PAGE]).await;
+        check_equal!(read, Ok(PAGE), "read {round} of page {own}");
+        check_equal!(CHECKED.map(|word| words[word / 8]), [round; 2], "page {own}");
+    }
+    Ok(())
+}
+
+/// Callers on all harts map, write, synchronise and read a file at the same time, in a bounded
+/// number of rounds.
+async fn mapped_pages_of_many_callers_are_not_lost() -> Outcome {
+    are_not_lost(start_cached_tree().await?).await
+}
+
+/// The same, and the kernel keeps the writes.
+async fn mapped_pages_of_many_callers_and_kept_writes_are_not_lost() -> Outcome {
+    are_not_lost(start_tree_keeping_writes().await?).await
+}
+
+async fn are_not_lost(running: Running) -> Outcome {
+    const CALLERS: usize = 6;
+    const ROUNDS: u64 = 60;
+    let options = OpenOptions::new().read(true).write(true).create(true).open("/disk/shared");
+    let file = Arc::new(options.await?);
+    file.set_len((CALLERS * PAGE) as u64).await?;
+    let callers = (0..CALLERS).map(|own| {
+        let calls = changes_a_page(file.clone(), own, (CALLERS, ROUNDS));
+        task::spawn_join(calls, Priority::saturating(30 + (own % 3) as u32))
+    });
+    let callers: Vec<_> = callers.collect();
+    for ended in soon("the callers", join_all(callers)).await? {
+        let ended: Outcome = ended?;
+        ended?;
+    }
+    let fd = file.as_fd().raw() as usize;
+    check_equal!(later(number::FSYNC, [fd]).await, Ok(0), "fsync");
+    let found = of_server(&running, &file, CALLERS * PAGE).await?;
+    check_equal!(found.len(), CALLERS * PAGE, "the length");
+    for page in 0..CALLERS {
+        for word in CHECKED.map(|word| page * PAGE + word) {
+            let bytes = found[word..].first_chunk().copied().unwrap_or_default();
+            check_equal!(u64::from_le_bytes(bytes), ROUNDS, "page {page} of the server");
+        }
+    }
+    drop(file);
+    running.expect_nodes(1).await
 }
 
 /// What another mapping can still write is written again by the next call.
