@@ -136,16 +136,13 @@ impl Connection {
             return Ok(());
         }
         let (socket, stream) = state.stream_or_failure()?;
-        match (stream.failure, socket.state()) {
-            (Some(failure), _) => Err(failure),
-            (None, State::SynSent | State::SynReceived) => {
-                if let Some(waker) = waker {
-                    stream.senders.register(waker);
-                }
-                Err(Error::WouldBlock)
+        if stream.begins(socket) {
+            if let Some(waker) = waker {
+                stream.senders.register(waker);
             }
-            _ => Err(Error::NotConnected),
+            return Err(Error::WouldBlock);
         }
+        Err(stream.failure.unwrap_or(Error::NotConnected))
     }
 
     /// Queues the beginning of `data` for sending. Returns the number of bytes, which is 0 only if
@@ -433,10 +430,19 @@ impl Connection {
 
     /// Shuts down one or both directions. What has been queued is still sent.
     ///
+    /// A connection of which the handshake is not complete fails instead, whatever the direction,
+    /// with [`Error::ConnectionAborted`]. Both are decided under the connection's lock, so one that
+    /// is established meanwhile is not aborted.
+    ///
     /// # Errors
     /// [`Error::NotConnected`] if the connection is not open.
     pub fn shutdown(&self, direction: Shutdown) -> Result<(), Error> {
+        let counters = &self.stack.shared.counters;
         self.with_socket(|socket, stream| {
+            if stream.begins(socket) {
+                stream.abort(socket, Error::ConnectionAborted, counters);
+                return Ok(());
+            }
             if !stream.established || socket.state() == State::Closed {
                 return Err(stream.failure.unwrap_or(Error::NotConnected));
             }

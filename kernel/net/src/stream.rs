@@ -169,6 +169,11 @@ impl Stream {
         self.last_heard + microseconds <= now
     }
 
+    /// Whether the handshake is not complete and has not failed.
+    pub(crate) fn begins(&self, socket: &Socket<'_>) -> bool {
+        self.failure.is_none() && matches!(socket.state(), State::SynSent | State::SynReceived)
+    }
+
     /// Whether a handle may read and write, and nothing else is asked of the connection.
     pub(crate) fn is_open_for_its_handle(&self) -> bool {
         matches!(self.owner, Owner::Handle)

@@ -29,6 +29,43 @@ fn half_close_leaves_the_other_direction_open() {
     assert!(!client.readiness().failed && !server.readiness().failed);
 }
 
+/// As on Linux, it fails, whichever direction is shut down. A connection that has been established
+/// since is only shut down.
+#[test]
+fn a_connection_that_begins_can_be_shut_down() {
+    for direction in [Shutdown::Read, Shutdown::Write, Shutdown::Both] {
+        let mut world = World::new();
+        let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+        world.b.outgoing.lock().unwrap().cut = true;
+        let client = world.a.stack.connect(address("10.0.0.2:7")).unwrap();
+        let (flag, waker) = Flag::new();
+        let mut context = std::task::Context::from_waker(&waker);
+        assert!(client.poll_connected(&mut context).is_pending());
+        assert_eq!(client.shutdown(direction), Ok(()));
+        assert!(flag.take(), "the call that waits is woken");
+        assert_eq!(client.try_connected(), Err(Error::ConnectionAborted));
+        assert_eq!(client.take_error(), Some(Error::ConnectionAborted));
+        assert_eq!(client.shutdown(direction), Err(Error::ConnectionAborted));
+        // The answer comes too late.
+        world.b.outgoing.lock().unwrap().cut = false;
+        world.run_for(40 * SECOND);
+        assert!(listener.try_accept().is_err());
+        assert_eq!(world.a.stack.statistics().connections_opened, 1);
+        drop(client);
+        assert_eq!(world.a.stack.statistics().connections_now, 0);
+
+        let client = world.a.stack.connect(address("10.0.0.2:7")).unwrap();
+        assert_eq!(client.try_connected(), Err(Error::WouldBlock));
+        assert!(world.run_until(SECOND, |_| client.try_connected() == Ok(())));
+        assert_eq!(client.shutdown(direction), Ok(()));
+        world.run_for(SECOND);
+        assert_eq!((client.try_connected(), client.take_error()), (Ok(()), None));
+        let server = listener.try_accept().unwrap();
+        assert_eq!(server.readiness().end_of_stream, direction != Shutdown::Read);
+        assert!(!server.readiness().failed);
+    }
+}
+
 #[test]
 fn the_last_bytes_are_readable_after_the_peer_has_closed() {
     let mut world = World::new();

@@ -447,14 +447,7 @@ impl Socket {
     /// `ENOTCONN`.
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         match &*self.state.read() {
-            State::Connected(connection) => {
-                let is_beginning = matches!(connection.try_connected(), Err(Error::WouldBlock));
-                if is_beginning {
-                    connection.abort();
-                    return Ok(());
-                }
-                return connection.shutdown(how).map_err(errno);
-            }
+            State::Connected(connection) => return connection.shutdown(how).map_err(errno),
             State::Listening(_) if how == Shutdown::Write => return Ok(()),
             State::Listening(_) => {}
             State::Fresh(_) | State::Bound(_) => return Err(Errno::ENOTCONN),
