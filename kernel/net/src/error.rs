@@ -22,9 +22,10 @@ pub enum Error {
     TimedOut,
     /// The sending direction is shut down.
     BrokenPipe,
-    /// Another socket has this port, or this pair of addresses is in use.
+    /// Another socket has this port.
     AddressInUse,
-    /// The address is not one of this host's, or no port is left.
+    /// The address is not one of this host's, no port is left, or another connection has this pair
+    /// of addresses.
     AddressNotAvailable,
     /// No interface leads to this address.
     NetworkUnreachable,

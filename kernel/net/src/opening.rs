@@ -151,7 +151,7 @@ impl Stack {
         let key = match local {
             Some(local) => Some(key_from(local.port()))
                 .filter(|key| core.is_free(key))
-                .ok_or(Error::AddressInUse)?,
+                .ok_or(Error::AddressNotAvailable)?,
             None => {
                 let mut registry = self.shared.registry.lock();
                 let port = registry.choose_port(search, |port| core.is_free(&key_from(port)))?;
@@ -231,8 +231,8 @@ impl TcpBinding {
     /// until the connection's handle is dropped.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`], [`Error::NetworkUnreachable`], [`Error::AddressInUse`] (this
-    /// pair of addresses), [`Error::AddressNotAvailable`], [`Error::TooManyConnections`],
+    /// [`Error::InvalidArgument`], [`Error::NetworkUnreachable`], [`Error::AddressNotAvailable`]
+    /// (as on Linux also if this pair of addresses is in use), [`Error::TooManyConnections`],
     /// [`Error::OutOfMemory`]. With the port, which stays bound as long as that is kept.
     pub fn connect(self, remote: SocketAddr) -> Result<Connection, (Error, Self)> {
         // It has its port: nothing is searched for.
