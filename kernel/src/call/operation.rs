@@ -32,6 +32,7 @@ use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
 use crate::fs::{ConsoleRead, File, Object, ServedTransfer, SharedAsk};
 use crate::mm::PinnedBuffer;
+use crate::net::backlog;
 use crate::process::{Lending, Process, TurnWait};
 use crate::sched::{Timer, Waiter, Waiting};
 
@@ -501,8 +502,9 @@ impl Operation {
     }
 }
 
-/// The table's lock is held all the time, so that a connection taken from the backlog certainly
-/// gets a number.
+/// All that a connection needs is allocated and charged, and it has its number, before it is taken:
+/// without memory or quota it stays in the backlog. The table's lock is held all the time, so no
+/// program sees the number before.
 fn accept(
     process: &Process,
     file: &File,
@@ -510,18 +512,29 @@ fn accept(
     flags: u32,
 ) -> Option<CallResult> {
     let Object::Socket(listener) = &file.object else { return Some(Err(Errno::ENOTSOCK)) };
+    let waiting = match listener.payer_of_waiting() {
+        Ok(waiting) => waiting,
+        Err(error) => return Some(Err(error)),
+    };
     let mut files = process.files.lock();
+    let _lent = waiting.and_then(|payer| backlog::lend(payer, process.family));
     if let Err(error) = files.reserve(1) {
         return Some(Err(error));
     }
-    let (connection, address) = match listener.attempt_accept()? {
-        Ok(accepted) => accepted,
-        Err(error) => return Some(Err(error)),
+    waiting?;
+    let mut accept = || {
+        let socket = Object::Socket(listener.for_accepted()?);
+        let file = try_arc(File::new(socket, open::READ_WRITE | flags))?;
+        let Object::Socket(socket) = &file.object else { return Err(Errno::ENOTSOCK) };
+        let descriptor = files.insert(file.clone(), flags & open::CLOSE_ON_EXEC != 0)?;
+        let accepted = listener.attempt_accept(socket);
+        if !matches!(accepted, Ok(Some(_))) {
+            files.remove(descriptor)?;
+        }
+        if let (Ok(Some(address)), Some(peer)) = (&accepted, peer) {
+            peer.store(*address);
+        }
+        accepted.map(|address| address.map(|_| descriptor.0))
     };
-    if let Some(peer) = peer {
-        peer.store(address);
-    }
-    let file = try_arc(File::new(Object::Socket(connection), open::READ_WRITE | flags));
-    let closes = flags & open::CLOSE_ON_EXEC != 0;
-    Some(file.map_err(Into::into).and_then(|file| files.insert(file, closes)).map(|file| file.0))
+    accept().transpose()
 }

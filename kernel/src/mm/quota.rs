@@ -240,6 +240,28 @@ impl Charge {
     }
 }
 
+/// Memory that is charged to a family and not counted while this exists, since what is charged
+/// meanwhile replaces it. Dropping it counts the memory again, also beyond the limits.
+#[derive(Debug)]
+pub struct Lent {
+    family: Family,
+    bytes: u64,
+}
+
+impl Lent {
+    /// Lends `bytes`, of which at least as many are charged to `family`.
+    pub fn new(family: Family, bytes: u64) -> Self {
+        release_memory(family, bytes);
+        Self { family, bytes }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        charge_memory_forced(self.family, self.bytes);
+    }
+}
+
 /// The charge for memory that a call keeps while it is in flight, beside [`CALL_BYTES`]. Nothing is
 /// charged for a call that completes at once.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 use cops_net::Payer;
 
 use super::tcp_buffer_bytes;
-use crate::mm::quota::{self, Charge};
+use crate::mm::quota::{self, Charge, Family, Lent};
 
 /// Memory for a connection in addition to its two buffers.
 const CONNECTION_BYTES: usize = 4096;
@@ -15,6 +15,14 @@ pub struct BacklogPayer(pub Charge);
 
 fn connection_bytes() -> u64 {
     (CONNECTION_BYTES + 2 * tcp_buffer_bytes()) as u64
+}
+
+/// What is charged to `payer` for a connection that waits, if that is the family of the process
+/// that accepts it. It is released when the connection is taken, and an accepted one costs less: so
+/// it is lent until then. Otherwise a backlog could use up the quota without which it cannot be
+/// accepted.
+pub fn lend(payer: Family, family: Family) -> Option<Lent> {
+    (payer == family).then(|| Lent::new(family, connection_bytes()))
 }
 
 impl Payer for BacklogPayer {

@@ -2,7 +2,7 @@
 //! drive it.
 #![forbid(unsafe_code)]
 
-mod backlog;
+pub mod backlog;
 mod datagrams;
 mod options;
 mod queues;

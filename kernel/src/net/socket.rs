@@ -27,8 +27,8 @@ enum State {
     Fresh(PortSearch),
     /// Has a local address.
     Bound(TcpBinding),
-    /// Accepts connections.
-    Listening(Listener),
+    /// Accepts connections; those that wait are charged to the family.
+    Listening(Listener, Family),
     /// Has a connection, or is establishing one.
     Connected(Connection),
 }
@@ -105,23 +105,20 @@ impl Socket {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn new(v6: bool) -> Result<Self, OutOfMemory> {
-        Self::in_state(v6, State::FRESH, Options::new(), Timeouts::none())
+        Self::with(v6, Options::new(), Timeouts::none())
     }
 
-    /// As on Linux, a connection inherits the family, options and timeouts of the listening socket.
-    fn accepted(&self, connection: Connection) -> Result<Self, OutOfMemory> {
-        let options = self.options.copy();
-        options.apply(&connection);
-        Self::in_state(self.v6, State::Connected(connection), options, self.timeouts.copy())
+    /// A socket for a connection that this one accepts. As on Linux, it inherits the family, the
+    /// options and the timeouts.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn for_accepted(&self) -> Result<Self, OutOfMemory> {
+        Self::with(self.v6, self.options.copy(), self.timeouts.copy())
     }
 
-    fn in_state(
-        v6: bool,
-        state: State,
-        options: Options,
-        timeouts: Timeouts,
-    ) -> Result<Self, OutOfMemory> {
-        let (state, is_unreported) = (RwLock::new(state), AtomicBool::new(false));
+    fn with(v6: bool, options: Options, timeouts: Timeouts) -> Result<Self, OutOfMemory> {
+        let (state, is_unreported) = (RwLock::new(State::FRESH), AtomicBool::new(false));
         Ok(Self { v6, state, is_unreported, queues: Queues::new()?, options, timeouts })
     }
 
@@ -164,7 +161,7 @@ impl Socket {
         match core::mem::replace(&mut *state, State::FRESH) {
             State::Bound(binding) => {
                 let listener = binding.listen_paid_by(payer, backlog).map_err(errno)?;
-                *state = State::Listening(listener);
+                *state = State::Listening(listener, family);
                 drop(state);
                 self.queues.notify_watches();
                 Ok(Some(()))
@@ -176,19 +173,37 @@ impl Socket {
         }
     }
 
-    /// Accepts a waiting connection; `None` if there is none.
-    pub fn attempt_accept(&self) -> Option<Result<(Socket, SocketAddr), Errno>> {
-        let State::Listening(listener) = &*self.state.read() else {
-            return Some(Err(Errno::EINVAL));
-        };
-        match listener.try_accept() {
-            Ok(connection) => {
-                let remote = self.shown(connection.remote_address());
-                Some(self.accepted(connection).map(|socket| (socket, remote)).map_err(Into::into))
+    /// The family that pays for the connections that wait to be accepted; `None` if there are none.
+    ///
+    /// # Errors
+    /// `EINVAL` if it does not listen.
+    pub fn payer_of_waiting(&self) -> Result<Option<Family>, Errno> {
+        match &*self.state.read() {
+            State::Listening(listener, payer) => {
+                Ok(listener.readiness().readable.then_some(*payer))
             }
-            Err(Error::WouldBlock) => None,
-            Err(error) => Some(Err(errno(error))),
+            _ => Err(Errno::EINVAL),
         }
+    }
+
+    /// Accepts a waiting connection with `socket`, which [`Self::for_accepted`] has made and no
+    /// program has seen. Returns the peer's address; `None` if there is no such connection.
+    ///
+    /// # Errors
+    /// `EINVAL` if it does not listen.
+    pub fn attempt_accept(&self, socket: &Socket) -> Result<Option<SocketAddr>, Errno> {
+        let State::Listening(listener, _) = &*self.state.read() else {
+            return Err(Errno::EINVAL);
+        };
+        let connection = match listener.try_accept() {
+            Ok(connection) => connection,
+            Err(Error::WouldBlock) => return Ok(None),
+            Err(error) => return Err(errno(error)),
+        };
+        socket.options.apply(&connection);
+        let remote = self.shown(connection.remote_address());
+        *socket.state.write() = State::Connected(connection);
+        Ok(Some(remote))
     }
 
     /// Begins to connect, unless [`Self::attempt_connect`] has yet to report how the connection
@@ -375,7 +390,7 @@ impl Socket {
         match &*self.state.read() {
             // As on Linux: a connection that is over, and was never begun.
             State::Fresh(_) | State::Bound(_) => WRITABLE | HANG_UP,
-            State::Listening(listener) => bits_if(listener.readiness().readable, READABLE),
+            State::Listening(listener, _) => bits_if(listener.readiness().readable, READABLE),
             State::Connected(connection) => {
                 let ready = connection.readiness();
                 bits_if(ready.readable, READABLE)
@@ -398,7 +413,7 @@ impl Socket {
             (State::Connected(connection), Waiting::ToWrite) => {
                 connection.register_send_waker(&waker)
             }
-            (State::Listening(listener), _) => listener.register_waker(&waker),
+            (State::Listening(listener, _), _) => listener.register_waker(&waker),
             // Attempts in these states fail immediately.
             (State::Fresh(_) | State::Bound(_), _) => {}
         }
@@ -412,7 +427,7 @@ impl Socket {
 
     /// Whether it accepts connections.
     pub fn is_listening(&self) -> bool {
-        matches!(&*self.state.read(), State::Listening(_))
+        matches!(&*self.state.read(), State::Listening(..))
     }
 
     /// How the connection has failed, once.
@@ -448,8 +463,8 @@ impl Socket {
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         match &*self.state.read() {
             State::Connected(connection) => return connection.shutdown(how).map_err(errno),
-            State::Listening(_) if how == Shutdown::Write => return Ok(()),
-            State::Listening(_) => {}
+            State::Listening(..) if how == Shutdown::Write => return Ok(()),
+            State::Listening(..) => {}
             State::Fresh(_) | State::Bound(_) => return Err(Errno::ENOTCONN),
         }
         self.stop_listening();
@@ -460,7 +475,7 @@ impl Socket {
     fn stop_listening(&self) {
         let mut state = self.state.write();
         match core::mem::replace(&mut *state, State::FRESH) {
-            State::Listening(listener) => {
+            State::Listening(listener, _) => {
                 if let Some(binding) = listener.into_binding() {
                     *state = State::Bound(binding);
                 }
@@ -480,7 +495,7 @@ impl Socket {
         Ok(self.shown(match &*self.state.read() {
             State::Fresh(_) => self.unspecified(),
             State::Bound(binding) => binding.local_address(),
-            State::Listening(listener) => listener.local_address(),
+            State::Listening(listener, _) => listener.local_address(),
             State::Connected(connection) => connection.local_address(),
         }))
     }

@@ -71,7 +71,8 @@ impl TcpListener {
     /// listener, one that has dropped such a future should call `accept` again.
     ///
     /// # Errors
-    /// `EMFILE`: this process has reached its limit of descriptors; the connection waits.
+    /// `EMFILE`: this process has reached its limit of descriptors; the connection waits. `ENOMEM`:
+    /// it has no memory, or no quota, for the connection, which waits too.
     /// `ECONNABORTED`: the connection ended before it could be accepted.
     pub async fn accept(&self) -> Result<TcpStream> {
         let fd = Call::new(Accept::new(self.as_fd())).await?;
