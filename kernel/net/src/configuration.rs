@@ -59,7 +59,8 @@ pub struct Configuration {
     pub handshake_timeout_microseconds: u64,
     /// How long sent data, or a FIN, may stay unacknowledged by a silent peer.
     pub transmission_timeout_microseconds: u64,
-    /// How long a closed connection without a handle waits for the peer's FIN.
+    /// How long a closed connection without a handle waits for the peer's FIN. Half a minute at
+    /// most while memory is used up.
     pub orphan_timeout_microseconds: u64,
     /// Seeds of port numbers and initial sequence numbers. Must differ from boot to boot.
     pub random_seeds: RandomSeeds,

@@ -3,7 +3,9 @@
 //! Bytes are copied under the endpoint's own lock, so harts with different connections do not
 //! contend. After that the interface is asked to send; its lock is only tried (see `link`).
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::any::Any;
 use core::net::SocketAddr;
 use core::task::{Context, Poll, Waker};
 
@@ -73,6 +75,15 @@ impl Connection {
     /// The peer's address.
     pub fn remote_address(&self) -> SocketAddr {
         self.remote
+    }
+
+    /// Keeps `charge`, for the connection's memory, until the connection is freed. That may be long
+    /// after this handle is dropped: the peer has to acknowledge what was sent, and to close its
+    /// direction. The stack drops it under its locks, so that must neither wait nor use the stack.
+    pub fn keep(&self, charge: Box<dyn Any + Send + Sync>) {
+        if let Some(stream) = self.endpoint.state.lock().record() {
+            stream.kept = Some(charge);
+        }
     }
 
     /// Closes the connection. Returns the port that was bound for it explicitly, if there is one.

@@ -137,6 +137,7 @@ impl LinkCore {
         }
         let Some((socket, stream)) = state.stream() else { return };
         let silence = stream.silence_deadline(socket, shared, now);
+        let silence = silence.map(|deadline| stream.next_look(deadline, now));
         let idle = match wish.or(silence) {
             None => self.idle_deadline(shared, endpoint, state),
             Some(_) => None,

@@ -72,7 +72,7 @@ pub(crate) const IDLE_MICROSECONDS: u64 = 1_000_000;
 /// The same while memory is short: longer than most programs take for an answer.
 pub(crate) const IDLE_WHEN_SHORT_MICROSECONDS: u64 = 20_000;
 /// While memory is used up, a connection ends if its peer has acknowledged none of the bytes that
-/// wait for it for this time.
+/// wait for it for this time, or has not ended a connection without an owner.
 pub(crate) const STALLED_MICROSECONDS: u64 = 30_000_000;
 
 /// Parts of what all connections may have, in eighths. Beyond the first, memory is short: buffers

@@ -8,7 +8,9 @@
 //! connection is idle, and would end every quiet connection. Here (RFC 9293, section 3.8.3) a
 //! deadline runs only while the peer owes an answer.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::any::Any;
 use core::task::Waker;
 
 use smoltcp::socket::tcp::{Socket, State};
@@ -73,6 +75,8 @@ pub(crate) struct Stream {
     pub(crate) acknowledgements: Acknowledgements,
     /// The sequence numbers when TIME-WAIT was entered, and that time.
     pub(crate) time_wait: Option<(FinalNumbers, u64)>,
+    /// What its owner has paid with (see [`Connection::keep`](crate::Connection::keep)).
+    pub(crate) kept: Option<Box<dyn Any + Send + Sync>>,
     _slot: ConnectionSlot,
 }
 
@@ -116,6 +120,7 @@ impl Stream {
             tracking: Tracking::default(),
             acknowledgements: Acknowledgements::default(),
             time_wait: None,
+            kept: None,
             _slot: slot,
         }
     }
@@ -401,17 +406,20 @@ impl Stream {
         let orphan = matches!(self.owner, Owner::None);
         let transmission = configuration.transmission_timeout_microseconds;
         let mut extended = !orphan;
+        let early = |limit: u64| match shared.is_memory_used_up() {
+            true => STALLED_MICROSECONDS.min(limit),
+            false => limit,
+        };
         let limit = match socket.state() {
             State::SynSent => Some(configuration.connect_timeout_microseconds),
             State::SynReceived => Some(configuration.handshake_timeout_microseconds),
             State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck if orphan => {
-                Some(configuration.orphan_timeout_microseconds)
+                Some(early(configuration.orphan_timeout_microseconds))
             }
             State::FinWait1 | State::Closing | State::LastAck => Some(transmission),
             State::Established | State::CloseWait if socket.send_queue() > 0 => {
-                let ends_early = shared.is_memory_used_up();
-                extended &= !ends_early;
-                Some(if ends_early { STALLED_MICROSECONDS.min(transmission) } else { transmission })
+                extended &= !shared.is_memory_used_up();
+                Some(early(transmission))
             }
             _ => None,
         };
@@ -429,6 +437,18 @@ impl Stream {
         // deadline by sending, only by acknowledging data.
         let since = if extended { since.max(self.last_heard) } else { since };
         Some(since.saturating_add(limit))
+    }
+
+    /// When the connection is to be served because of `deadline`, which [`Self::silence_deadline`]
+    /// has returned. Nothing else may happen to one without an owner, so it is also served when its
+    /// deadline would be if memory is used up by then.
+    pub(crate) fn next_look(&self, deadline: u64, now: u64) -> u64 {
+        match (&self.owner, self.waiting_since) {
+            (Owner::None, Some(since)) if since + STALLED_MICROSECONDS > now => {
+                deadline.min(since + STALLED_MICROSECONDS)
+            }
+            _ => deadline,
+        }
     }
 
     /// Whether TIME-WAIT has ended while the user has not read everything. Then smoltcp must not be

@@ -5,6 +5,7 @@ mod common;
 
 use common::*;
 use cops_net::{Error, Shutdown};
+use std::sync::Arc;
 
 #[test]
 fn half_close_leaves_the_other_direction_open() {
@@ -227,6 +228,31 @@ fn an_idle_connection_without_keep_alive_lives_for_days_and_costs_nothing() {
     assert_eq!(before, after);
     client.try_send(b"still there?").unwrap();
     assert!(world.run_until(5 * SECOND, |_| server.readiness().readable));
+}
+
+/// Whether the peer closes its direction, resets the connection, or does nothing.
+#[test]
+fn what_is_kept_for_a_connection_is_kept_until_it_is_freed() {
+    for (case, limit) in [("closes", 2 * SECOND), ("resets", SECOND), ("is silent", 61 * SECOND)] {
+        let mut world = World::new();
+        let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+        let (client, server) = world.pair(&listener);
+        let charge = Arc::new(());
+        server.keep(Box::new(charge.clone()));
+        drop(server);
+        world.run_for(SECOND);
+        assert_eq!(Arc::strong_count(&charge), 2, "its peer has not closed");
+        match case {
+            "closes" => drop(client),
+            "resets" => client.abort(),
+            _ => world.run_for(57 * SECOND),
+        }
+        let began = world.now();
+        assert_eq!(Arc::strong_count(&charge), 2, "{case}");
+        assert!(world.run_until(limit, |_| Arc::strong_count(&charge) == 1), "{case}");
+        assert!(world.now() < began + 5 * SECOND, "{case}");
+        assert_eq!(world.b.stack.statistics().connections_now, 0);
+    }
 }
 
 #[test]

@@ -160,6 +160,58 @@ fn peers_that_never_read_are_reset_when_memory_is_used_up() {
     assert_eq!((good.0.take_error(), good.1.take_error()), (None, None));
 }
 
+/// A program closes its connections, and its peer, an accomplice, neither closes its own direction
+/// nor, for every second one, acknowledges anything more.
+#[test]
+fn closed_connections_end_early_when_memory_is_used_up() {
+    for is_used_up in [false, true] {
+        let (mut world, listener) = world();
+        let mut pairs: Vec<_> = (0..20).map(|_| world.pair(&listener)).collect();
+        world.run_for(2 * SECOND);
+        let silent: Vec<u16> =
+            pairs.iter().step_by(2).map(|pair| pair.0.local_address().port()).collect();
+        let passes = move |frame: &[u8]| {
+            let port = u16::from_be_bytes([frame[34], frame[35]]);
+            frame[12..14] != [8, 0] || !silent.contains(&port)
+        };
+        world.a.outgoing.lock().unwrap().filter = Some(Box::new(passes));
+        for (_, server) in &pairs {
+            assert_eq!(server.try_send(&[7; 1000]), Ok(1000));
+        }
+        let began = world.now();
+        let (_clients, servers): (Vec<_>, Vec<_>) = pairs.drain(..).unzip();
+        drop(servers);
+        world.run_for(SECOND);
+        assert_eq!(world.b.stack.statistics().connections_now, 20);
+        // The memory is used up only after they were closed.
+        let mut hoard = Vec::new();
+        if is_used_up {
+            for _ in 0..320 {
+                hoard.push(world.pair(&listener));
+                world.run_for(2000);
+            }
+            while world.now() < began + 28 * SECOND {
+                hoard.iter().for_each(|(_, server)| _ = flood(server));
+                world.run_for(SECOND / 2);
+            }
+        }
+        world.run_for(began + 29 * SECOND - world.now());
+        let others = hoard.len() as u64;
+        assert_eq!(world.b.stack.statistics().connections_now, others + 20);
+        world.run_for(2 * SECOND);
+        let left = if is_used_up { 0 } else { 20 };
+        assert_eq!(world.b.stack.statistics().connections_now, others + left);
+        let ends = world.b.stack.statistics().timeouts;
+        assert_eq!(ends, 20 - left);
+        if !is_used_up {
+            world.run_for(28 * SECOND);
+            assert_eq!(world.b.stack.statistics().connections_now, 20);
+            world.run_for(2 * SECOND);
+            assert_eq!(world.b.stack.statistics().connections_now, 0);
+        }
+    }
+}
+
 /// A peer that does not read is not reset while there is memory.
 #[test]
 fn a_peer_that_does_not_read_is_waited_for_while_there_is_memory() {

@@ -32,7 +32,7 @@ use super::transfer::Transfer;
 use crate::disk::DiskTransfer;
 use crate::fs::{ConsoleRead, File, Object, ServedTransfer, SharedAsk};
 use crate::mm::PinnedBuffer;
-use crate::net::backlog;
+use crate::net::charges;
 use crate::process::{Lending, Process, TurnWait};
 use crate::sched::{Timer, Waiter, Waiting};
 
@@ -517,17 +517,18 @@ fn accept(
         Err(error) => return Some(Err(error)),
     };
     let mut files = process.files.lock();
-    let _lent = waiting.and_then(|payer| backlog::lend(payer, process.family));
+    let _lent = waiting.and_then(|payer| charges::lend(payer, process.family));
     if let Err(error) = files.reserve(1) {
         return Some(Err(error));
     }
     waiting?;
     let mut accept = || {
+        let charge = charges::open(process.family)?;
         let socket = Object::Socket(listener.for_accepted()?);
         let file = try_arc(File::new(socket, open::READ_WRITE | flags))?;
         let Object::Socket(socket) = &file.object else { return Err(Errno::ENOTSOCK) };
         let descriptor = files.insert(file.clone(), flags & open::CLOSE_ON_EXEC != 0)?;
-        let accepted = listener.attempt_accept(socket);
+        let accepted = listener.attempt_accept(socket, charge);
         if !matches!(accepted, Ok(Some(_))) {
             files.remove(descriptor)?;
         }

@@ -91,8 +91,8 @@ pub const TIMER_BYTES: u64 = 4096;
 /// Memory for the file of a descriptor in addition to [`DESCRIPTOR_BYTES`].
 fn extra(file: &File) -> Option<Amounts> {
     let bytes = match file.object {
-        // A connection's two buffers.
-        Object::Socket(_) => 2 * crate::net::tcp_buffer_bytes() as u64,
+        // A connection is charged apart.
+        Object::Socket(_) => crate::net::charges::SOCKET_BYTES,
         Object::Datagrams(_) => DATAGRAMS_BYTES,
         Object::Paired(_) => PAIRED_BYTES,
         Object::Timer(_) => TIMER_BYTES,

@@ -2,7 +2,7 @@
 //! drive it.
 #![forbid(unsafe_code)]
 
-pub mod backlog;
+pub mod charges;
 mod datagrams;
 mod options;
 mod queues;

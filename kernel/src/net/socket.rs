@@ -1,6 +1,7 @@
 //! A TCP socket as a file: from `socket()` through `bind`, `listen` or `connect` to a stream of
 //! bytes.
 
+use alloc::boxed::Box;
 use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,7 +14,7 @@ use cops_fallible::{List, OutOfMemory, try_box};
 use cops_net::{Behind, Connection, Error, Listener, PortSearch, Shutdown, TcpBinding};
 use spin::RwLock;
 
-use super::backlog::BacklogPayer;
+use super::charges::{self, BacklogPayer};
 use super::options::Options;
 use super::queues::Queues;
 use super::{Timeouts, stack};
@@ -187,11 +188,16 @@ impl Socket {
     }
 
     /// Accepts a waiting connection with `socket`, which [`Self::for_accepted`] has made and no
-    /// program has seen. Returns the peer's address; `None` if there is no such connection.
+    /// program has seen, and with a charge for it. Returns the peer's address; `None` if there is
+    /// no such connection.
     ///
     /// # Errors
     /// `EINVAL` if it does not listen.
-    pub fn attempt_accept(&self, socket: &Socket) -> Result<Option<SocketAddr>, Errno> {
+    pub fn attempt_accept(
+        &self,
+        socket: &Socket,
+        charge: Box<Charge>,
+    ) -> Result<Option<SocketAddr>, Errno> {
         let State::Listening(listener, _) = &*self.state.read() else {
             return Err(Errno::EINVAL);
         };
@@ -200,6 +206,7 @@ impl Socket {
             Err(Error::WouldBlock) => return Ok(None),
             Err(error) => return Err(errno(error)),
         };
+        connection.keep(charge);
         socket.options.apply(&connection);
         let remote = self.shown(connection.remote_address());
         *socket.state.write() = State::Connected(connection);
@@ -208,11 +215,15 @@ impl Socket {
 
     /// Begins to connect, unless [`Self::attempt_connect`] has yet to report how the connection
     /// that has begun before ends. If the one before was never established, and that is reported,
-    /// the next one begins. `None`: call again, as for [`Self::bind`].
+    /// the next one begins, and is charged to `family`. `None`: call again, as for [`Self::bind`].
     ///
     /// # Errors
-    /// `EISCONN`, `EAFNOSUPPORT`, and immediate errors of the network.
-    pub fn start_connect(&self, remote: SocketAddr) -> Result<Option<Begun>, Errno> {
+    /// `EISCONN`, `EAFNOSUPPORT`, `ENOMEM`, and immediate errors of the network.
+    pub fn start_connect(
+        &self,
+        remote: SocketAddr,
+        family: Family,
+    ) -> Result<Option<Begun>, Errno> {
         if remote.is_ipv6() != self.v6 {
             return Err(Errno::EAFNOSUPPORT);
         }
@@ -221,6 +232,12 @@ impl Socket {
             return Ok(Some(Begun::Before));
         }
         state.forget_failed();
+        match *state {
+            State::Connected(_) => return Err(Errno::EISCONN),
+            State::Listening(..) => return Err(Errno::EINVAL),
+            State::Fresh(_) | State::Bound(_) => {}
+        }
+        let charge = charges::open(family)?;
         match core::mem::replace(&mut *state, State::FRESH) {
             State::Fresh(mut search) => {
                 match stack()?.connect_in_portions(remote, &mut search).map_err(errno)? {
@@ -238,13 +255,10 @@ impl Socket {
                     return Err(errno(error));
                 }
             },
-            other => {
-                let connected = matches!(other, State::Connected(_));
-                *state = other;
-                return Err(if connected { Errno::EISCONN } else { Errno::EINVAL });
-            }
+            other => *state = other,
         }
         if let State::Connected(connection) = &*state {
+            connection.keep(charge);
             self.options.apply(connection);
         }
         self.is_unreported.store(true, Relaxed);

@@ -398,7 +398,8 @@ fn dispatch(
             let flags = args.flags(3, network::SOCKET_FLAGS)?;
             submit(cpu, frame, network::accept(socket, args.optional_address_out(1)?, flags)?)
         }
-        number::CONNECT => match network::connect(args.socket(0)?, args.peer_address(1)?)? {
+        number::CONNECT => match network::connect(process, args.socket(0)?, args.peer_address(1)?)?
+        {
             Connecting::Done => Reply::Done(Ok(0)),
             Connecting::Waits(operation) => submit(cpu, frame, operation),
             Connecting::Again => Reply::Again,

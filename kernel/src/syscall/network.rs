@@ -88,10 +88,16 @@ pub enum Connecting {
 
 /// `connect(fd, *const sockaddr, length)`; `None`: to an address of no family, which ends what a
 /// UDP socket is connected to.
-pub fn connect(socket: SocketFile, address: Option<SocketAddr>) -> Result<Connecting, Errno> {
+pub fn connect(
+    process: &Process,
+    socket: SocketFile,
+    address: Option<SocketAddr>,
+) -> Result<Connecting, Errno> {
     mm::admit()?;
     let begun = match (socket.any(), address) {
-        (AnySocket::Stream(socket), Some(address)) => socket.start_connect(address)?,
+        (AnySocket::Stream(socket), Some(address)) => {
+            socket.start_connect(address, process.family)?
+        }
         (AnySocket::Stream(_), None) => return Err(Errno::EAFNOSUPPORT),
         (AnySocket::Datagrams(socket), Some(address)) => {
             let connected = socket.connect(address)?;

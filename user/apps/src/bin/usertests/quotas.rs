@@ -29,6 +29,7 @@ tests! { quotas:
     buffers_of_copies_are_charged,
     full_pipes_are_charged,
     connections_that_wait_are_charged,
+    connections_that_are_closed_are_charged,
     a_connection_that_cannot_be_paid_for_waits,
     gathered_writes_are_charged,
     sleeps_by_the_thousand_beside_an_honest_sleep,
@@ -323,7 +324,7 @@ async fn connections_that_wait_are_charged() -> Outcome {
     }
     let waiting = used()?;
     check!(waiting >= before + COUNT as u64 * BYTES_EACH, "charged {before}, then {waiting}");
-    // Without quota for more, no more can wait.
+    // Without quota for more, no more can wait. The closed end of each is charged too.
     process::set_quota(0, Resource::Memory, waiting + ROOM)?;
     let mut more = 0;
     while let Ok(connected) = timeout(Duration::from_millis(300), client()).await {
@@ -345,6 +346,33 @@ async fn connections_that_wait_are_charged() -> Outcome {
     let begin = Instant::now();
     // Its heap may have grown.
     while used()? > before + COUNT as u64 * BYTES_EACH / 2 {
+        check!(begin.elapsed() < Duration::from_secs(10), "{} bytes of {before}", used()?);
+        sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// A program closes connections, and the peers, its accomplices, do not close theirs.
+async fn connections_that_are_closed_are_charged() -> Outcome {
+    const COUNT: usize = 32;
+    const BYTES_EACH: u64 = 7 << 10;
+    let used = || process::quota(0, Resource::Memory).map(|quota| quota.used);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_address()?;
+    let before = used()?;
+    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    for _ in 0..COUNT {
+        clients.push(soon("connect", TcpStream::connect(address)).await??);
+        servers.push(soon("accept", listener.accept()).await??);
+    }
+    drop(clients);
+    let closed = used()?;
+    let all = 2 * COUNT as u64 * BYTES_EACH;
+    check!(closed >= before + all, "charged {before}, then {closed}");
+    // The peers close: nothing is left of either.
+    drop(servers);
+    let begin = Instant::now();
+    while used()? > before + all / 2 {
         check!(begin.elapsed() < Duration::from_secs(10), "{} bytes of {before}", used()?);
         sleep(Duration::from_millis(10)).await;
     }
