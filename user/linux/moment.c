@@ -134,7 +134,7 @@ static void without_memory(void) {
     }
 }
 
-/* A handler of the thread that forks comes before the copy or after it: it can wait for another
+/* A handler of the thread that forks comes before the fork or after it: it can wait for another
    thread. It forks itself. */
 static volatile int handled;
 
@@ -166,7 +166,7 @@ static void handlers_meanwhile(void) {
     CHECK(pthread_sigmask(SIG_BLOCK, &alarm, NULL) == 0);
     start(write_up);
     CHECK(pthread_sigmask(SIG_UNBLOCK, &alarm, NULL) == 0);
-    /* Files are copied first, and handlers may interrupt that. */
+    /* Files are copied first, which takes several portions. */
     for (int file = 3; file < 1000; file++)
         CHECK(dup2(0, file) == file);
     for (int round = 0; round < 120; round++) {

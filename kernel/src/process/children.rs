@@ -7,6 +7,7 @@ use cops_abi::linux::signal_code;
 use cops_abi::syscall::signal as native;
 use cops_abi::{Errno, Priority};
 use cops_algorithms::kin::{Found, Kin, Kinship, News, Places, Which};
+use cops_algorithms::signals::{Set, bit, excluded_by};
 use cops_fallible::Map;
 use cops_lock::Mutex;
 
@@ -20,6 +21,8 @@ const RECORD_BYTES: u64 = 4096;
 struct Record {
     /// Removed when the reaper frees the process.
     process: Option<Arc<Process>>,
+    /// Signals to a group, or to all, that were sent before the process was in the table.
+    early: Set,
     /// How the process ended, once it is freed.
     status: Option<WaitStatus>,
     /// The signal that has stopped it last.
@@ -86,6 +89,7 @@ pub fn reserve(parent: ProcessId) -> Result<(ProcessId, Family), Errno> {
     let places = Places::try_new()?;
     let record = Record {
         process: None,
+        early: 0,
         status: None,
         stopped_by: 0,
         used_ticks: 0,
@@ -98,13 +102,31 @@ pub fn reserve(parent: ProcessId) -> Result<(ProcessId, Family), Errno> {
     Ok((id, family))
 }
 
-/// Inserts the process for which the number was reserved.
-pub fn insert(process: &Arc<Process>) {
+/// Inserts the process for which the number was reserved. Returns the signals that
+/// [`keep`] has kept for it.
+pub fn insert(process: &Arc<Process>) -> Set {
     let mut table = TABLE.lock();
+    let mut early = 0;
     if let Some(record) = table.records.get_mut(&process.id) {
         record.process = Some(process.clone());
+        early = core::mem::take(&mut record.early);
     }
     table.publish(process.id);
+    early
+}
+
+/// Keeps `signal`, unless that is 0, for process `id` if that is being started, and `sender` has
+/// authority over it (`None`: the kernel sends it). Returns the process if it is in the table.
+pub(super) fn keep(id: ProcessId, signal: u8, sender: Option<Family>) -> Option<Arc<Process>> {
+    let mut table = TABLE.lock();
+    let record = table.records.get_mut(&id)?;
+    let may_send =
+        || sender.is_none_or(|sender| quota::is_within(record.membership.family(), sender));
+    // What is kept for a process that has ended has no effect.
+    if record.process.is_none() && signal != 0 && may_send() {
+        record.early = record.early & !excluded_by(signal) | bit(signal);
+    }
+    record.process.clone()
 }
 
 /// Frees a number that no process uses.

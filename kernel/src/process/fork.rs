@@ -20,9 +20,6 @@ use crate::mm::{self, Copying, UserRange};
 
 /// A copy that is being made. Dropping it frees everything.
 pub struct Forking {
-    /// The stack pointer of the caller, which tells two calls with equal arguments apart: that of a
-    /// handler, and the one that it interrupts.
-    pub(super) caller: usize,
     /// The registers with which the child begins.
     context: UserContext,
     /// The signals that the child's virtual CPU blocks, and its alternate stack.
@@ -33,7 +30,7 @@ pub struct Forking {
     clear_at_end: usize,
     /// How the child gets the memory.
     copying: Copying,
-    /// The parent's pages become copies, and do not change until all are: no handler begins.
+    /// The parent's pages become copies, and do not change until all are.
     is_copying: bool,
     /// While they do, unless there is no other virtual CPU.
     others: Option<OthersHeld>,
@@ -43,7 +40,7 @@ pub struct Forking {
 /// What exists of the child. Each stage has what the next portion needs.
 #[derive(Default)]
 enum Stage {
-    /// Nothing, also after the last portion and after a portion that failed.
+    /// Nothing: after the last portion, and after a portion that failed.
     #[default]
     Nothing,
     /// Its number.
@@ -70,13 +67,14 @@ pub enum Forked {
 
 impl Forking {
     /// A copy that begins with the registers in `context` and these signals, gets its number at
-    /// `child_number`, and clears the word at `clear_at_end` when its first thread ends. `caller`
-    /// is the stack pointer of the call.
+    /// `child_number`, and clears the word at `clear_at_end` when its first thread ends. `cpu` makes
+    /// the call.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// `ERESTARTSYS` if `cpu` is to look for signals first; `ENOMEM`, and as for
+    /// [`Number::reserve`].
     pub fn new(
-        caller: usize,
+        cpu: &VirtualCpu,
         context: UserContext,
         signals: CpuSignals,
         child_number: Option<UserRange>,
@@ -84,8 +82,16 @@ impl Forking {
         copying: Copying,
     ) -> Result<Self, Errno> {
         mm::admit()?;
+        let number = Number::reserve(Some(&cpu.process))?;
+        if cpu.signals.is_due() {
+            // One that was sent to many before the child had a number has reached the parent. As on
+            // Linux, it is handled before there is a child.
+            drop(number);
+            // Another virtual CPU of the parent may already be waiting for it.
+            cpu.process.child_ended.wake_all();
+            return Err(Errno::ERESTARTSYS);
+        }
         Ok(Self {
-            caller,
             context,
             signals,
             child_number,
@@ -93,13 +99,8 @@ impl Forking {
             copying,
             is_copying: false,
             others: None,
-            stage: Stage::Nothing,
+            stage: Stage::Numbered(number),
         })
-    }
-
-    /// Whether no handler may begin before the next portion.
-    pub(super) fn is_copying(&self) -> bool {
-        self.is_copying
     }
 
     /// The memory is not being copied any more.
@@ -125,7 +126,7 @@ impl Forking {
     fn step(&mut self, cpu: &VirtualCpu) -> Result<Option<Forked>, Errno> {
         let parent = &cpu.process;
         self.stage = match core::mem::take(&mut self.stage) {
-            Stage::Nothing => Stage::Numbered(Number::reserve(Some(parent))?),
+            Stage::Nothing => return Err(Errno::EINVAL),
             Stage::Numbered(number) => {
                 let is_traced = parent.trace_pages.is_some();
                 let parts = Parts::without_files(number.family, is_traced)?;

@@ -1,4 +1,8 @@
 //! Signals to many processes: to a group, or to all that the caller may signal, in portions.
+//!
+//! A process that is being started is a member of its group as soon as it has a number. Its record
+//! in the table keeps the signal until it has a virtual CPU. Numbers are visited upwards, so the
+//! parent gets the signal first: a `fork` that finds it makes no child until it is handled.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -78,7 +82,8 @@ impl Signalling {
             if !is_meant {
                 continue;
             }
-            match process {
+            let sender = (!self.is_of_kernel).then_some(caller.family);
+            match process.or_else(|| children::keep(id, self.signal, sender)) {
                 Some(process)
                     if !self.is_of_kernel && caller.check_authority_over(&process).is_err() =>
                 {
@@ -91,7 +96,7 @@ impl Signalling {
                         process.signal(self.information(caller));
                     }
                 }
-                // It has ended, which is no error.
+                // It is being started, or has ended, which is no error.
                 None => (self.found, self.reached) = (true, true),
             }
         }
@@ -121,7 +126,7 @@ pub fn signal_some(group: ProcessId, signal: u8, from: ProcessId) -> Option<Proc
     for _ in 0..portion_processes(signal) {
         let Entry { id, process, .. } = children::member_from(group, next)?;
         next = id + 1;
-        if let Some(process) = process {
+        if let Some(process) = process.or_else(|| children::keep(id, signal, None)) {
             process.signal(sent_by_kernel(signal));
         }
     }

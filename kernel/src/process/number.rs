@@ -4,7 +4,9 @@
 use alloc::sync::Arc;
 
 use cops_abi::Errno;
+use cops_algorithms::signals::{SIGNALS, bit};
 
+use super::signals::sent_by;
 use super::{Process, ProcessId, children};
 use crate::mm::quota::Family;
 
@@ -39,7 +41,7 @@ pub(super) struct Unstarted {
 
 impl Unstarted {
     /// Puts the process into the table, with a ceiling not above its parent's, calls `run` to make
-    /// it run, and returns it.
+    /// it run, and returns it. A signal may end it before it runs: then its parent learns that.
     ///
     /// # Errors
     /// Those of `run`; the process is dropped.
@@ -48,12 +50,20 @@ impl Unstarted {
         parent: Option<&Process>,
         run: impl FnOnce(&Arc<Process>) -> Result<(), Errno>,
     ) -> Result<Arc<Process>, Errno> {
-        children::insert(&self.process);
+        let early = children::insert(&self.process);
+        // It takes them when its first virtual CPU is about to enter user mode.
+        for signal in (1..=SIGNALS).filter(|&signal| early & bit(signal) != 0) {
+            // As on Linux, the sender is not known any more.
+            self.process.signal(sent_by(0, signal));
+        }
         if let Some(parent) = parent {
             // The ceilings of the family may have been lowered since the start was requested.
             self.process.lower_ceiling_to(parent.ceiling.priority());
         }
-        run(&self.process)?;
+        let result = run(&self.process);
+        if !self.process.is_ending() {
+            result?;
+        }
         let Self { number, process } = self;
         // The process uses it now.
         core::mem::forget(number);

@@ -99,10 +99,9 @@ pub fn is_unfinished(cpu: &VirtualCpu, frame: &SyscallFrame) -> bool {
 /// come between them: if the handler makes another such call, this one begins anew, and what its
 /// first portions have done cannot be done twice. Another thread may have mapped something where
 /// `munmap` has been; a signal has been sent; addresses have been reserved. Or the handler would
-/// wait for a virtual CPU that is held for this call.
+/// wait for a virtual CPU that is held for this call, or handle a signal that the child gets too.
 pub fn comes_first(cpu: &VirtualCpu) -> bool {
     cpu.unfinished.lock().as_ref().is_some_and(|unfinished| match &unfinished.call {
-        Resumable::Fork(forking) => forking.is_copying(),
         // What they have made until then is dropped, or is the same the second time. A load may
         // wait for a server, and a library starts programs while urgent coroutines come and go.
         Resumable::Spawn(_)
@@ -191,17 +190,6 @@ pub fn fork(
 
 fn is_over<T>(result: &Result<Portion<T>, Errno>) -> bool {
     !matches!(result, Ok(Portion::More | Portion::Waits))
-}
-
-/// If `cpu` is in the middle of starting a copy of its process, which it did not begin with this
-/// stack pointer, forgets that: a handler has interrupted it. The other call begins anew.
-pub fn forget_fork_of_other(cpu: &VirtualCpu, stack_pointer: usize) {
-    let is_other = |unfinished: &mut Unfinished| match &unfinished.call {
-        Resumable::Fork(forking) => forking.caller != stack_pointer,
-        _ => false,
-    };
-    let other = cpu.unfinished.lock().take_if(is_other);
-    drop(other);
 }
 
 /// What the call of `cpu` waits for of which the last portion has ended with [`Portion::Waits`].

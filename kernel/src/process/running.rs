@@ -63,7 +63,8 @@ impl Process {
         }
     }
 
-    /// Adds the first virtual CPU, with these registers, as this thread, and with these signals.
+    /// Adds the first virtual CPU, with these registers, as this thread, and with these signals. It
+    /// looks for those that have been sent to the process before.
     ///
     /// # Errors
     /// `ESRCH` if the process is ending, `EAGAIN`, `ENOMEM`.
@@ -73,6 +74,7 @@ impl Process {
         thread: Thread,
         signals: CpuSignals,
     ) -> Result<(), Errno> {
+        signals.demand_attention();
         let mut cpus = self.cpus.lock();
         let index = cpus.reserve()?;
         let cpu = try_arc(VirtualCpu::new(self.clone(), index, context, thread, signals)?)?;

@@ -153,8 +153,6 @@ pub fn fork(
         // The child has a virtual CPU 0 only, and the library knows on which one it runs.
         return Err(Errno::EINVAL);
     }
-    let caller = context.stack_pointer();
-    resumable::forget_fork_of_other(cpu, caller);
     let forked = resumable::fork(cpu, frame, |_| {
         context.save_floating_point();
         let copy =
@@ -164,10 +162,14 @@ pub fn fork(
             cpu.process.space.prepare_to_lend(context.stack_pointer());
         }
         let clear_at_end = request.clear_at_end;
-        let forking = Forking::new(caller, copy, signals, number, clear_at_end, copying)?;
+        let forking = Forking::new(cpu, copy, signals, number, clear_at_end, copying)?;
         Ok(try_box(forking)?)
     });
-    let Some((child, lending)) = forked? else { return Ok(Reply::Again) };
+    let (child, lending) = match forked {
+        Ok(Some(forked)) => forked,
+        Ok(None) | Err(Errno::ERESTARTSYS) => return Ok(Reply::Again),
+        Err(error) => return Err(error),
+    };
     if let Some(place) = request.parent_number {
         // As on Linux, a bad address does not undo the start.
         let _ = cpu.process.space.copy_out(place, &child.to_le_bytes());

@@ -59,7 +59,7 @@ const PACKAGES: [(&str, &[&str]); 2] = [("rust", &["event-loop"]), ("peers", &["
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 59] = [
+const TESTS: [Test; 60] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -265,6 +265,15 @@ const TESTS: [Test; 59] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "each child has the memory of one moment",
+        message: "",
+    },
+    Test {
+        name: "starting: signals to many while one of them is being started",
+        program: "starting",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "signals reach processes that are being started",
         message: "",
     },
     Test {
