@@ -28,6 +28,8 @@ pub struct MapCall {
     /// The next one to be read.
     next: u64,
     mapping: Option<Arc<Mapping>>,
+    /// Whether it is in flight: [`Self::end`] follows.
+    is_in_flight: bool,
 }
 
 impl MapCall {
@@ -40,7 +42,20 @@ impl MapCall {
         may_write: bool,
     ) -> Self {
         let next = pages.start;
-        Self { place, rights, is_shared, may_write, pages, next, mapping: None }
+        let (mapping, is_in_flight) = (None, false);
+        Self { place, rights, is_shared, may_write, pages, next, mapping, is_in_flight }
+    }
+
+    /// It is about to be in flight.
+    pub fn begin_waiting(&mut self) {
+        self.is_in_flight = true;
+    }
+
+    /// It has ended, or is cancelled. What it has unmapped stays unmapped, and is free.
+    pub fn end(&mut self, process: &Process) {
+        if let Place::Replace(place) = &mut self.place {
+            place.give_up(&process.space);
+        }
     }
 
     /// Executes a portion: reads some pages of `node`, or maps them. Returns the address; `None` if
@@ -62,6 +77,10 @@ impl MapCall {
             Some(Ok(true)) => {}
             Some(Ok(false)) | None => return Ok(None),
             Some(Err(error)) => return Err(error),
+        }
+        if matches!(self.place, Place::Replace(_)) && !self.is_in_flight {
+            // A call that is not in flight, for want of a cell, has changed nothing.
+            return Ok(None);
         }
         let (object, first) = (mapping as Arc<dyn MemoryObject>, self.pages.start);
         let may_write = self.may_write;

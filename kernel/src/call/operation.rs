@@ -365,7 +365,7 @@ impl Operation {
             return transfer.remove_waiter(cell.number(), must_pass_on);
         }
         if let Operation::Path(call) = self {
-            return call.remove_waiter();
+            return call.remove_waiter(process);
         }
         if let Operation::Answer(ask) = self {
             return ask.lock().remove_waiter();

@@ -145,6 +145,9 @@ impl PathCall {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn begin_waiting(&mut self, family: Family) -> Result<(), OutOfMemory> {
+        if let Then::Map(call) = &mut self.then {
+            call.begin_waiting();
+        }
         let path = self.walk.as_ref().map_or(0, Walk::byte_count);
         self.kept.at_least(family, size_of::<Self>() + path + self.then.byte_count())
     }
@@ -155,9 +158,12 @@ impl PathCall {
         self.ask.insert_waiter(&waiter)
     }
 
-    /// It does not wait for its turn any more.
-    pub fn remove_waiter(&mut self) {
+    /// It has ended: it does not wait for its turn any more.
+    pub fn remove_waiter(&mut self, process: &Process) {
         self.ask.remove_waiter();
+        if let Then::Map(call) = &mut self.then {
+            call.end(process);
+        }
     }
 
     /// Whether a handled signal ends it: a mapping has begun to replace what was there.

@@ -68,6 +68,7 @@ impl Replacement {
         source: &Source,
     ) -> Result<Option<usize>, MapError> {
         if self.reserve_some(space)? {
+            self.number = None;
             space.map_reserved(self.range.clone(), rights, source)?;
             return Ok(Some(self.range.start));
         }
@@ -85,10 +86,18 @@ impl Replacement {
         match space.reserve_some(rest, number) {
             Ok(left) => self.rest = left,
             Err(error) => {
-                space.unreserve(self.range.start..rest.start);
+                self.give_up(space);
                 return Err(error);
             }
         }
         Ok(false)
+    }
+
+    /// Nothing will be mapped there, or it is: removes what is reserved.
+    pub fn give_up(&mut self, space: &AddressSpace) {
+        if self.number.take().is_some() {
+            let end = self.rest.as_ref().map_or(self.range.end, |rest| rest.start);
+            space.unreserve(self.range.start..end);
+        }
     }
 }

@@ -30,6 +30,7 @@ tests! { served:
     mapped_pages_of_a_reply_from_before_a_write_are_read_again,
     mapped_pages_appear_when_the_file_grows,
     mapped_files_are_not_cut,
+    mappings_that_are_cancelled_reserve_nothing,
     mapped_pages_that_the_server_refuses_stay_dirty,
     mapped_pages_stay_when_their_server_goes,
     mapped_files_are_charged,
@@ -539,6 +540,30 @@ async fn mapped_files_are_not_cut() -> Outcome {
     unmap(at)?;
     opened.serve((number::FTRUNCATE, [fd, 1]), &[operation::SET_STATUS]).await?;
     opened.is_quiet().await
+}
+
+async fn mappings_that_are_cancelled_reserve_nothing() -> Outcome {
+    let mut opened = Opened::new().await?;
+    // It keeps the pages, so the others need no request.
+    let at = opened.map(1).await?;
+    for pause in 0..40 {
+        let area = raw::map(PAGES)?;
+        for page in 0..PAGES {
+            poke(area + page * PAGE, 1);
+        }
+        let arguments = [area, PAGES * PAGE, RW, SHARED | FIXED, opened.fd(), 0];
+        let Asked::InFlight(handle) = raw::ask(number::MMAP, arguments) else {
+            return Err(Failure("mmap does not wait".into()));
+        };
+        for _ in 0..pause / 4 {
+            task::yield_now().await;
+        }
+        // Later ones are complete.
+        let is_cancelled = handle.cancel()?;
+        check!(is_cancelled || pause > 0, "the first one has completed");
+        unmap(area)?;
+    }
+    unmap(at)
 }
 
 async fn mapped_pages_that_the_server_refuses_stay_dirty() -> Outcome {
