@@ -23,7 +23,8 @@ use crate::drivers::random;
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
 use inode::{Body, Inode};
 
-/// Memory that is charged for a node, and for a name in addition to its length.
+/// Memory that is charged for a node, and for a name; the length of a name, and of what a symbolic
+/// link says, is added.
 const NODE_BYTES: u64 = 512;
 const NAME_BYTES: u64 = 256;
 
@@ -72,7 +73,9 @@ impl MemoryFiles {
         permissions: u32,
         payer: Option<Family>,
     ) -> Result<Arc<Inode>, Errno> {
-        let (of_name, of_node) = (charge_name(name, payer)?, charge(NODE_BYTES, payer)?);
+        let text_bytes = if let Body::Link(target) = &body { target.len() as u64 } else { 0 };
+        let (of_name, of_node) =
+            (charge_name(name, payer)?, charge(NODE_BYTES + text_bytes, payer)?);
         let is_directory = matches!(body, Body::Directory);
         let mut names = self.names()?.lock();
         names.insert(parent, name, is_directory, of_name, |number| {

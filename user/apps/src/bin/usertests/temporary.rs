@@ -27,6 +27,7 @@ tests! { temporary:
     directories,
     listings_are_complete,
     links_and_loops,
+    links_are_charged_with_their_targets,
     renames,
     several_names,
     files_without_a_name_live_while_open,
@@ -524,6 +525,24 @@ async fn links_and_loops() -> Outcome {
     check_equal!(contents(&place.path("chain-40"))?, b"contents", "through forty links");
     check_equal!(contents(&place.path("chain-41")).err(), Some(ELOOP), "through forty-one");
     Ok(())
+}
+
+/// What a symbolic link says is the memory of the process that has made it.
+async fn links_are_charged_with_their_targets() -> Outcome {
+    const LINKS: u64 = 100;
+    const LENGTH: usize = 4000;
+    let place = Place::new()?;
+    let target = "x/".repeat(LENGTH / 2);
+    let before = memory_used()?;
+    for link in 0..LINKS {
+        symbolic_link(&target, &place.path(&format!("{link}")))?;
+    }
+    let charged = memory_used()? - before;
+    check!(charged >= LINKS * LENGTH as u64, "only {charged} bytes are charged");
+    for link in 0..LINKS {
+        unlink(&place.path(&format!("{link}")), 0)?;
+    }
+    crate::harness::until("the memory", || Ok(memory_used()? < before + LENGTH as u64)).await
 }
 
 async fn renames() -> Outcome {
