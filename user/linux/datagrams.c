@@ -686,13 +686,16 @@ static void shut(void) {
     CHECK(recvfrom(one, room, 9, 0, (void *)&first, &length) == 0 && length == 0);
     CHECK(write(one, "still", 5) == 5);
     expect(other, "still");
-    /* No signal. */
-    handled = 0;
-    struct sigaction action = {.sa_handler = on_signal};
-    CHECK(sigaction(SIGPIPE, &action, NULL) == 0);
+    /* No signal, which would end the program. */
+    struct sigaction action;
+    CHECK(sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
     CHECK(shutdown(one, SHUT_WR) == 0);
     FAILS(write(one, "x", 1), EPIPE);
     FAILS(send(one, "x", 1, 0), EPIPE);
+    struct iovec piece = {"x", 1};
+    struct mmsghdr message = {.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}};
+    FAILS(sendmsg(one, &message.msg_hdr, 0), EPIPE);
+    FAILS(sendmmsg(one, &message, 1, 0), EPIPE);
     CHECK(poll(&polled, 1, 0) == 1 && polled.revents == (POLLIN | POLLRDHUP | POLLHUP));
     CHECK(close(one) == 0 && close(other) == 0);
 }

@@ -514,19 +514,13 @@ impl Process {
         is_handled
     }
 
-    /// A call of `cpu` has returned `result`: sends `SIGPIPE` if it has written to a broken pipe.
-    pub fn after_call(
-        self: &Arc<Self>,
-        cpu: &Arc<VirtualCpu>,
-        context: &UserContext,
-        result: isize,
-    ) {
+    /// `call` of `cpu` has returned `result`: sends `SIGPIPE` if it has written to a broken pipe.
+    pub fn after_call(self: &Arc<Self>, cpu: &Arc<VirtualCpu>, call: &SyscallFrame, result: isize) {
         if result != encode(Err(Errno::EPIPE)) || !self.personality.is_linux() {
             return;
         }
-        let call = context.syscall();
         let flags = match call.number {
-            native::SENDTO => call.arguments[3],
+            native::SENDTO | linux::SENDMMSG => call.arguments[3],
             linux::SENDMSG => call.arguments[2],
             _ => 0,
         };

@@ -89,7 +89,8 @@ fn finish_other(
     let is_broken_pipe = matches!(reply, Ok(Reply::Done(Err(Errno::EPIPE))) | Err(Errno::EPIPE));
     let outcome = conclude_other(cpu, frame, context, reply);
     if is_broken_pipe {
-        cpu.process.after_call(cpu, context, encode(Err(Errno::EPIPE)));
+        // The registers have the result in the place of the first argument.
+        cpu.process.after_call(cpu, frame, encode(Err(Errno::EPIPE)));
     }
     outcome
 }
