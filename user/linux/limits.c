@@ -2,8 +2,11 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "children.h"
 
@@ -54,6 +57,54 @@ static void descriptors(void) {
     FAILS(setrlimit(RLIMIT_NOFILE, &one), EINVAL);
     CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
     int fd = open("/", O_RDONLY);
+    CHECK(fd == 3 && close(fd) == 0);
+}
+
+/* `open` takes its number first: a call that fails for want of one changes no file. */
+#define ROUNDS 300
+
+static int missing;
+
+static void *open_and_close(void *argument) {
+    char path[64];
+    for (int round = 0; round < ROUNDS; round++) {
+        snprintf(path, sizeof path, "/tmp/limits-%ld-%d", (long)argument, round);
+        int fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600);
+        if (fd < 0) {
+            CHECK(errno == EMFILE && access(path, F_OK) != 0 && errno == ENOENT);
+            __atomic_fetch_add(&missing, 1, __ATOMIC_RELAXED);
+        } else {
+            sched_yield();
+            CHECK(close(fd) == 0 && unlink(path) == 0);
+        }
+    }
+    return NULL;
+}
+
+static void opens(void) {
+    struct rlimit before = limit(RLIMIT_NOFILE);
+    struct stat status;
+    int fd = open("/tmp/limits-kept", O_CREAT | O_RDWR | O_TRUNC, 0600);
+    CHECK(fd == 3 && write(fd, "kept", 4) == 4);
+    set(RLIMIT_NOFILE, 4);
+    FAILS(open("/tmp/limits-kept", O_WRONLY | O_TRUNC), EMFILE);
+    CHECK(stat("/tmp/limits-kept", &status) == 0 && status.st_size == 4);
+    FAILS(open("/tmp/limits-new", O_CREAT | O_EXCL | O_WRONLY, 0600), EMFILE);
+    FAILS(open("/tmp/limits-new", O_CREAT | O_WRONLY, 0600), EMFILE);
+    FAILS(stat("/tmp/limits-new", &status), ENOENT);
+    /* Also before the path is walked. */
+    FAILS(open("/tmp/limits-new", O_RDONLY), EMFILE);
+    CHECK(unlink("/tmp/limits-kept") == 0 && close(fd) == 0);
+    /* One number for several threads. */
+    pthread_t threads[4];
+    for (long i = 0; i < 4; i++)
+        CHECK(pthread_create(&threads[i], NULL, open_and_close, (void *)i) == 0);
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK(missing < 4 * ROUNDS);
+    /* No call has kept it. */
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    fd = open("/", O_RDONLY);
     CHECK(fd == 3 && close(fd) == 0);
 }
 
@@ -125,6 +176,7 @@ int main(int count, char **arguments) {
         return 0;
     }
     descriptors();
+    opens();
     memory();
     others(arguments[0]);
     printf("limits are in order\n");

@@ -17,6 +17,7 @@ macro_rules! attempt {
 }
 
 mod finish;
+mod reserved;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -34,16 +35,17 @@ use crate::mm::quota::{Family, Kept};
 use crate::process::Process;
 use crate::sched::Waiter;
 
-use finish::insert;
+use finish::open_node;
 pub use finish::{LIST_BYTES_MAX, store_status};
+pub use reserved::Reserved;
 
 /// Steps of one portion.
 const PORTION_STEPS: usize = 8;
 
 /// What is done with what a path names.
 pub enum Then {
-    /// Open it, or create it.
-    Open { flags: u32, permissions: u32 },
+    /// Open it, or create it; `number` is for the descriptor, from the first attempt on.
+    Open { flags: u32, permissions: u32, number: Option<Reserved> },
     /// Store its status.
     Status { into: PinnedBuffer, is_extended: bool },
     /// Check whether it may be executed (1), written (2) and read (4).
@@ -182,6 +184,13 @@ impl PathCall {
     #[inline(never)]
     pub fn attempt(&mut self, process: &Arc<Process>) -> Option<CallResult> {
         self.ask.begin(process.id, process.family);
+        if let Then::Open { number: number @ None, .. } = &mut self.then {
+            // As on Linux, first: a call that gets none creates and truncates nothing.
+            match Reserved::new(process) {
+                Ok(reserved) => *number = Some(reserved),
+                Err(error) => return Some(Err(error)),
+            }
+        }
         for _ in 0..PORTION_STEPS {
             match self.step(process) {
                 Ok(Some(Step::Again)) => self.ask.next_step(),
@@ -275,16 +284,19 @@ impl PathCall {
         name: &str,
         has_slash: bool,
     ) -> Result<Option<Step>, Errno> {
-        let Then::Open { flags, permissions } = self.then else { return Err(Errno::ENOENT) };
+        let Then::Open { flags, permissions, .. } = self.then else { return Err(Errno::ENOENT) };
         if has_slash {
             return Err(Errno::EISDIR);
         }
+        // What can fail comes before the file exists.
+        let mut file = open_node(process, at.clone(), flags)?;
         match at.make(name, New::File, permissions, process.family, &mut self.ask) {
             // Another call was faster.
             Some(Err(Errno::EEXIST)) if flags & open::EXCLUSIVE == 0 => Ok(Some(Step::Again)),
             made => {
                 let node = attempt!(made);
-                insert(process, node, flags).map(|fd| Some(Step::Done(fd)))
+                Arc::get_mut(&mut file).ok_or(Errno::EIO)?.lead_to(node);
+                self.then.install(file).map(|number| Some(Step::Done(number)))
             }
         }
     }
@@ -325,6 +337,13 @@ impl Then {
             }
             _ => 0,
         }
+    }
+
+    /// Opens `file` with the number that was reserved for it.
+    fn install(&mut self, file: Arc<File>) -> CallResult {
+        let Then::Open { flags, number, .. } = self else { return Err(Errno::EIO) };
+        let closes = *flags & open::CLOSE_ON_EXEC != 0;
+        number.take().ok_or(Errno::EIO)?.fill(file, closes)
     }
 
     fn creates(&self) -> bool {

@@ -127,6 +127,16 @@ impl File {
         Ok(Self::new(object, flags))
     }
 
+    /// Makes this open file of a directory, which is not in use yet, that of the file `created`,
+    /// which has just been created there.
+    pub fn lead_to(&mut self, created: NodeRef) {
+        match &mut self.object {
+            Object::Node { node, .. } => *node = created,
+            Object::Served(served) => *served = ServedFile::new(created),
+            _ => {}
+        }
+    }
+
     /// The node, if it is a file or a directory of a file system.
     ///
     /// # Errors

@@ -31,12 +31,21 @@ pub struct Descriptor(pub usize);
 
 struct Chunk {
     files: [Option<Arc<File>>; CHUNK_FILES],
-    /// A bit for each number in use.
+    /// A bit for each number in use, or reserved.
     taken: u128,
+    /// A bit for each number that a call has reserved for the file that it is to open.
+    reserved: u128,
     /// A bit for each number that `exec` closes; only of numbers in use.
     close_on_exec: u128,
     /// Once its table is gone: what is freed after it.
     next: Option<Box<dyn Leftover>>,
+}
+
+impl Chunk {
+    /// A bit for each number in use.
+    fn open(&self) -> u128 {
+        self.taken & !self.reserved
+    }
 }
 
 /// Files that are closed in one portion, if their table is gone.
@@ -162,15 +171,16 @@ impl FileTable {
             self.chunks.try_push(None)?;
             return Ok(true);
         };
-        let count = chunk.taken.count_ones() as usize;
+        let taken = chunk.open();
+        let count = taken.count_ones() as usize;
         let mut amounts = descriptors(count);
         amounts.add(&Amounts::of(Kind::Memory, CHUNK_BYTES));
         let extras = chunk.files.iter().flatten().filter_map(|file| extra(file));
         extras.for_each(|extra| amounts.add(&extra));
         self.charge.grow(&amounts)?;
         let files = core::array::from_fn(|place| chunk.files[place].clone());
-        let Chunk { taken, close_on_exec, .. } = **chunk;
-        let copy = try_box(Chunk { files, taken, close_on_exec, next: None })?;
+        let close_on_exec = chunk.close_on_exec;
+        let copy = try_box(Chunk { files, taken, reserved: 0, close_on_exec, next: None })?;
         if taken == u128::MAX {
             self.full[index / 64] |= 1 << (index % 64);
         }
@@ -179,7 +189,7 @@ impl FileTable {
         Ok(true)
     }
 
-    /// Number of descriptors in use.
+    /// Number of descriptors in use or reserved.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -257,7 +267,8 @@ impl FileTable {
         let place = &mut self.chunks[index];
         if place.is_none() {
             let files = [const { None }; CHUNK_FILES];
-            let chunk = try_box(Chunk { files, taken: 0, close_on_exec: 0, next: None })?;
+            let chunk = Chunk { files, taken: 0, reserved: 0, close_on_exec: 0, next: None };
+            let chunk = try_box(chunk)?;
             self.charge.grow(&Amounts::of(Kind::Memory, CHUNK_BYTES))?;
             *place = Some(chunk);
         }
@@ -279,27 +290,98 @@ impl FileTable {
         if let Some(extra) = extra(&file) {
             self.charge.grow(&extra)?;
         }
-        let number = self.first_with_room();
-        let chunk = self.chunk(number)?;
-        let place = chunk.taken.trailing_ones() as usize;
-        let descriptor = Descriptor(number * CHUNK_FILES + place);
+        let descriptor = self.lowest()?;
         self.put(descriptor, file, close_on_exec);
         Ok(descriptor)
     }
 
+    /// The lowest free number, for which there is room.
+    fn lowest(&mut self) -> Result<Descriptor, Errno> {
+        let index = self.first_with_room();
+        let chunk = self.chunk(index)?;
+        Ok(Descriptor(index * CHUNK_FILES + chunk.taken.trailing_ones() as usize))
+    }
+
+    /// Reserves the lowest free number for a file that is to be opened, until [`Self::fill`] or
+    /// [`Self::give_up`].
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`.
+    pub fn reserve_number(&mut self) -> Result<Descriptor, Errno> {
+        self.reserve(1)?;
+        let descriptor = self.lowest()?;
+        let chunk = self.mark(descriptor);
+        let chunk = chunk.ok_or(Errno::EMFILE)?;
+        chunk.reserved |= 1 << (descriptor.0 % CHUNK_FILES);
+        Ok(descriptor)
+    }
+
+    /// Opens `file` with a reserved number.
+    ///
+    /// # Errors
+    /// `EBADF` if it is not reserved: the process has ended.
+    pub fn fill(
+        &mut self,
+        descriptor: Descriptor,
+        file: Arc<File>,
+        close_on_exec: bool,
+    ) -> Result<(), Errno> {
+        if !self.unmark_reserved(descriptor) {
+            return Err(Errno::EBADF);
+        }
+        self.put(descriptor, file, close_on_exec);
+        Ok(())
+    }
+
+    /// A reserved number is free again, unless it is so already because the process has ended.
+    pub fn give_up(&mut self, descriptor: Descriptor) {
+        if self.unmark_reserved(descriptor) {
+            self.release_unused();
+        }
+    }
+
+    /// Makes a reserved number free, but keeps the charge for it. Returns whether it was reserved.
+    fn unmark_reserved(&mut self, Descriptor(number): Descriptor) -> bool {
+        let (index, bit) = (number / CHUNK_FILES, 1 << (number % CHUNK_FILES));
+        let Some(Some(chunk)) = self.chunks.get_mut(index) else { return false };
+        let is_reserved = chunk.reserved & bit != 0;
+        if is_reserved {
+            chunk.reserved &= !bit;
+            self.unmark(Descriptor(number));
+        }
+        is_reserved
+    }
+
     /// Puts `file` at a number that is free and has a chunk.
-    fn put(&mut self, Descriptor(number): Descriptor, file: Arc<File>, close_on_exec: bool) {
-        let (index, place) = (number / CHUNK_FILES, number % CHUNK_FILES);
-        let Some(Some(chunk)) = self.chunks.get_mut(index) else { return };
-        chunk.taken |= 1 << place;
+    fn put(&mut self, descriptor: Descriptor, file: Arc<File>, close_on_exec: bool) {
+        let place = descriptor.0 % CHUNK_FILES;
+        let Some(chunk) = self.mark(descriptor) else { return };
         if close_on_exec {
             chunk.close_on_exec |= 1 << place;
         }
         chunk.files[place] = Some(file);
+    }
+
+    /// A number that was free, and has a chunk, is taken. Returns its chunk.
+    fn mark(&mut self, Descriptor(number): Descriptor) -> Option<&mut Chunk> {
+        let index = number / CHUNK_FILES;
+        let chunk = self.chunks.get_mut(index)?.as_deref_mut()?;
+        chunk.taken |= 1 << (number % CHUNK_FILES);
         if chunk.taken == u128::MAX {
             self.full[index / 64] |= 1 << (index % 64);
         }
         self.count += 1;
+        Some(chunk)
+    }
+
+    /// A number that was taken is free.
+    fn unmark(&mut self, Descriptor(number): Descriptor) {
+        let index = number / CHUNK_FILES;
+        if let Some(Some(chunk)) = self.chunks.get_mut(index) {
+            chunk.taken &= !(1 << (number % CHUNK_FILES));
+            self.full[index / 64] &= !(1 << (index % 64));
+            self.count -= 1;
+        }
     }
 
     /// Opens `file` with the lowest free number that is at least `from`.
@@ -337,7 +419,8 @@ impl FileTable {
     /// table's lock.
     ///
     /// # Errors
-    /// `EBADF` if no descriptor can have this number, `EMFILE`, `ENOMEM`; the table is unchanged.
+    /// `EBADF` if no descriptor can have this number; `EBUSY` if a call has reserved it;
+    /// `EMFILE`, `ENOMEM`; the table is unchanged.
     pub fn insert_at(
         &mut self,
         descriptor: Descriptor,
@@ -350,6 +433,9 @@ impl FileTable {
         }
         let extra = extra(&file);
         let is_open = self.get(descriptor).is_ok();
+        if !is_open && self.place(descriptor).is_ok_and(|(it, place)| it.taken & 1 << place != 0) {
+            return Err(Errno::EBUSY);
+        }
         self.reserve_charge(usize::from(!is_open))?;
         self.chunk(number / CHUNK_FILES)?;
         if let Some(extra) = &extra {
@@ -367,7 +453,7 @@ impl FileTable {
     /// `EBADF`.
     pub fn closes_on_exec(&self, descriptor: Descriptor) -> Result<bool, Errno> {
         let (chunk, place) = self.place(descriptor)?;
-        if chunk.taken & 1 << place == 0 {
+        if chunk.open() & 1 << place == 0 {
             return Err(Errno::EBADF);
         }
         Ok(chunk.close_on_exec & 1 << place != 0)
@@ -407,7 +493,7 @@ impl FileTable {
         let chunks = self.chunks.iter().enumerate().skip(first);
         let mut taken = chunks.filter_map(|(index, chunk)| {
             let mask = if index == first { u128::MAX << (from % CHUNK_FILES) } else { u128::MAX };
-            Some((index, chunk.as_ref()?.taken & mask))
+            Some((index, chunk.as_ref()?.open() & mask))
         });
         let (index, taken) = taken.find(|&(_, taken)| taken != 0)?;
         Some(index * CHUNK_FILES + taken.trailing_zeros() as usize)
@@ -433,15 +519,14 @@ impl FileTable {
     }
 
     /// Removes a file, but not the charge for its number.
-    fn take(&mut self, Descriptor(number): Descriptor) -> Result<Arc<File>, Errno> {
+    fn take(&mut self, descriptor: Descriptor) -> Result<Arc<File>, Errno> {
+        let Descriptor(number) = descriptor;
         let (index, place) = (number / CHUNK_FILES, number % CHUNK_FILES);
         let chunk =
             self.chunks.get_mut(index).and_then(Option::as_deref_mut).ok_or(Errno::EBADF)?;
         let file = chunk.files[place].take().ok_or(Errno::EBADF)?;
-        chunk.taken &= !(1 << place);
         chunk.close_on_exec &= !(1 << place);
-        self.full[index / 64] &= !(1 << (index % 64));
-        self.count -= 1;
+        self.unmark(descriptor);
         if let Some(extra) = extra(&file) {
             self.charge.shrink(&extra);
         }
@@ -456,6 +541,7 @@ impl FileTable {
                 && let Some(place) = (u128::BITS - chunk.taken.leading_zeros()).checked_sub(1)
             {
                 chunk.taken &= !(1 << place);
+                chunk.reserved &= !(1 << place);
                 self.count -= 1;
                 let file = chunk.files[place as usize].take();
                 if let Some(extra) = file.as_deref().and_then(extra) {

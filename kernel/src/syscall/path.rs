@@ -235,7 +235,7 @@ pub fn dispatch(
             let creates_new = open::CREATE | open::EXCLUSIVE;
             let follows = flags & open::NO_FOLLOW == 0 && flags & creates_new != creates_new;
             let permissions = paths.permissions(3);
-            paths.call(0, follows, Then::Open { flags, permissions })?
+            paths.call(0, follows, Then::Open { flags, permissions, number: None })?
         }
         number::GETDENTS64 => list(&paths)?,
         number::NEWFSTATAT => {

@@ -182,7 +182,8 @@ fn open_named(process: &Process, path: Text, flags: usize) -> Result<Operation, 
         (false, false) => access,
     };
     mm::admit()?;
-    let then = Then::Open { flags: native, permissions: PERMISSIONS & !process.files.lock().mask };
+    let permissions = PERMISSIONS & !process.files.lock().mask;
+    let then = Then::Open { flags: native, permissions, number: None };
     let call = PathCall::new(directory_of(&path, creates), Walk::new(path)?, true, then);
     Ok(Operation::Path(try_box(call)?))
 }

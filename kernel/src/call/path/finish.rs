@@ -4,7 +4,6 @@
 use alloc::sync::Arc;
 
 use cops_abi::Errno;
-use cops_abi::errno::CallResult;
 use cops_abi::file::{Status, mode, open};
 use cops_abi::syscall::PATH_BYTES_MAX;
 use cops_fallible::{Text, try_arc};
@@ -91,10 +90,12 @@ impl PathCall {
             Then::Open { flags, .. } => {
                 let flags = *flags;
                 attempt!(check_open(&node, flags, &mut self.ask));
+                // What can fail comes before the file is changed.
+                let file = open_node(process, node.clone(), flags)?;
                 if flags & open::TRUNCATE != 0 && node.kind() == mode::REGULAR {
                     attempt!(node.resize(0, &mut self.ask));
                 }
-                return insert(process, node, flags).map(|fd| Some(Step::Done(fd)));
+                return self.then.install(file).map(|number| Some(Step::Done(number)));
             }
             Then::Status { into, is_extended } => {
                 let status = attempt!(node.status(&mut self.ask));
@@ -266,13 +267,11 @@ fn check_open(node: &NodeRef, flags: u32, ask: &mut Ask) -> Option<Result<(), Er
     })
 }
 
-/// Opens `node` in the process. Returns its descriptor.
-pub(super) fn insert(process: &Process, node: NodeRef, flags: u32) -> CallResult {
+/// The open file of `node`, without a descriptor yet.
+pub(super) fn open_node(process: &Process, node: NodeRef, flags: u32) -> Result<Arc<File>, Errno> {
     if let Some(Device::Disk | Device::FileServer) = node.device() {
         // The disk has the files of all processes, and a served file system is seen by all.
         process.check_authority_over_machine()?;
     }
-    let file = try_arc(File::of_node(node, flags, process.family)?)?;
-    let closes = flags & open::CLOSE_ON_EXEC != 0;
-    process.files.lock().insert(file, closes).map(|file| file.0)
+    Ok(try_arc(File::of_node(node, flags, process.family)?)?)
 }

@@ -199,7 +199,7 @@ const TESTS: [Test; 60] = [
         name: "limits: descriptors, memory, after fork and exec",
         program: "limits",
         arguments: &[],
-        harts: &["1"],
+        harts: &["1", "4"],
         status: 0,
         last_line: "limits are in order",
         message: "",

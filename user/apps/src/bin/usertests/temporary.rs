@@ -20,6 +20,7 @@ use crate::{check, check_equal, tests};
 tests! { temporary:
     what_is_written_is_read,
     flags_of_open,
+    an_open_without_a_number_changes_nothing,
     appended_lines_stay_whole,
     lengths,
     sparse_files,
@@ -51,9 +52,10 @@ static IS_SERVED: AtomicBool = AtomicBool::new(false);
 /// Where a process serves a file system.
 pub const SERVED: &str = "/disk";
 /// The tests that hold for any file system.
-pub const OF_ANY_FILE_SYSTEM: [&str; 14] = [
+pub const OF_ANY_FILE_SYSTEM: [&str; 15] = [
     "what_is_written_is_read",
     "flags_of_open",
+    "an_open_without_a_number_changes_nothing",
     "appended_lines_stay_whole",
     "lengths",
     "directories",
@@ -300,6 +302,34 @@ async fn flags_of_open() -> Outcome {
     drop(open_at(&place.path("masked"), CREATE)?);
     check_equal!(status(&place.path("masked"), 0)?.mode & 0o777, 0o600, "permissions");
     check_equal!(raw::call(number::UMASK, [mask]), Ok(0o077), "the mask before");
+    Ok(())
+}
+
+/// `open` takes its number first: without one, no file is created or truncated. A call that fails
+/// gives its number up.
+async fn an_open_without_a_number_changes_nothing() -> Outcome {
+    let place = Place::new()?;
+    let (kept, new) = (place.path("kept"), place.path("new"));
+    make(&kept, b"kept")?;
+    let spare = open_at(&kept, open::READ_ONLY)?;
+    let used = cops::process::quota(0, Resource::Descriptors)?.used;
+    raw::call(number::COPS_QUOTA, [0, Resource::Descriptors as usize, used as usize, 0])?;
+    let truncate = open::WRITE_ONLY | open::TRUNCATE;
+    for flags in [truncate, truncate | open::CREATE] {
+        check_equal!(open_at(&kept, flags).err(), Some(EMFILE), "truncated");
+    }
+    check_equal!(status(&kept, 0)?.size, 4, "the size of a file that was not opened");
+    for flags in [CREATE, CREATE | open::EXCLUSIVE] {
+        check_equal!(open_at(&new, flags).err(), Some(EMFILE), "created");
+    }
+    check_equal!(status(&new, 0).err(), Some(ENOENT), "a file that was not opened");
+    drop(spare);
+    check_equal!(open_at(&new, open::READ_ONLY).err(), Some(ENOENT), "nothing");
+    check_equal!(open_at(&kept, open::DIRECTORY).err(), Some(ENOTDIR), "not a directory");
+    check_equal!(open_at(&kept, CREATE | open::EXCLUSIVE).err(), Some(EEXIST), "one that exists");
+    drop(open_at(&kept, truncate)?);
+    check_equal!(status(&kept, 0)?.size, 0, "the size of a file that was opened");
+    drop(open_at(&new, CREATE | open::EXCLUSIVE)?);
     Ok(())
 }
 
