@@ -9,7 +9,7 @@ use cops_abi::syscall::PATH_BYTES_MAX;
 use cops_fallible::{Text, try_arc};
 
 use super::{PathCall, Step, Then};
-use crate::fs::{self, Ask, Change, Device, File, New, NodeRef};
+use crate::fs::{self, Ask, Attempt, Change, Device, File, New, NodeRef};
 use crate::mm::PinnedBuffer;
 use crate::process::Process;
 
@@ -45,13 +45,9 @@ impl PathCall {
                 return Err(error);
             }
             Then::Unlink { of_directory } => {
-                // A directory in the place of which another file system is found stays. There is
-                // none in a file system that a process serves.
-                if at.served().is_none() {
-                    let found = attempt!(fs::look_up(at, &name, &mut self.ask));
-                    if *of_directory && &*name != "." && fs::covered_by(&found).is_some() {
-                        return Err(Errno::EBUSY);
-                    }
+                let is_covered = attempt!(is_covered(at, &name, &mut self.ask));
+                if *of_directory && &*name != "." && is_covered {
+                    return Err(Errno::EBUSY);
                 }
                 attempt!(at.unlink(&name, *of_directory, &mut self.ask));
             }
@@ -67,6 +63,14 @@ impl PathCall {
                 same_file_system(from, at)?;
                 if has_slash {
                     must_be_directory(attempt!(fs::look_up(from, old, &mut self.ask)))?;
+                }
+                if attempt!(is_covered(from, old, &mut self.ask)) {
+                    return Err(Errno::EBUSY);
+                }
+                match is_covered(at, &name, &mut self.ask) {
+                    Some(Ok(true)) => return Err(Errno::EBUSY),
+                    Some(Ok(false) | Err(Errno::ENOENT)) => {}
+                    other => drop(attempt!(other)),
                 }
                 attempt!(from.rename(old, (at, &name), *no_replace, payer, &mut self.ask));
             }
@@ -241,6 +245,16 @@ pub fn store_status(status: &Status, into: &PinnedBuffer, is_extended: bool) {
 
 fn must_be_directory(node: NodeRef) -> Result<NodeRef, Errno> {
     if fs::is_directory(&node) { Ok(node) } else { Err(Errno::ENOTDIR) }
+}
+
+/// Whether another file system is found in the place of the directory with this name, which stays
+/// then. There is none in a file system that a process serves.
+fn is_covered(at: &NodeRef, name: &str, ask: &mut Ask) -> Attempt<bool> {
+    if at.served().is_some() {
+        return Some(Ok(false));
+    }
+    let found = fs::look_up(at, name, ask)?;
+    Some(found.map(|found| fs::covered_by(&found).is_some()))
 }
 
 fn same_file_system(one: &NodeRef, other: &NodeRef) -> Result<(), Errno> {

@@ -602,6 +602,8 @@ async fn renames() -> Outcome {
     rename(&path("f"), &path("d/g"), 0)?;
     check_equal!(working()?, path("d/g"), "its new path");
     check_equal!(rename(&path("b"), "/b", 0), Err(EXDEV), "to another file system");
+    check_equal!(rename("/tmp", "/x", 0), Err(EBUSY), "of a file system");
+    check_equal!(rename("/bin", "/tmp", 0), Err(EBUSY), "over a file system");
     check_equal!(rename("/bin/hello", "/bin/x", 0), Err(EROFS), "in the root image");
     check_equal!(rename(&path("b"), &path("x"), 2), Err(EINVAL), "flags");
     Ok(())

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
 use cops::abi::Errno::{self, *};
-use cops::abi::file::{Usage, open};
+use cops::abi::file::{Usage, at, open};
 use cops::abi::syscall::{self as number, AT_FDCWD};
 use cops::fs::server::Server;
 use cops::fs::{self, OpenOptions};
@@ -42,6 +42,7 @@ tests! { served:
     the_library_s_calls,
     a_shared_position_moves_once_for_each_write,
     bad_mounts,
+    directories_with_a_file_system_keep_their_names,
     paths_in_flight_are_charged,
 }
 
@@ -95,7 +96,11 @@ pub fn start(arguments: &[&str]) -> Result<u32, Failure> {
 
 /// Removes what a test has mounted. For the first process.
 pub fn tidy() {
-    while raw::call(number::UMOUNT2, [c"/disk".as_ptr().addr(), 0]).is_ok() {}
+    for path in [c"/disk", c"/tmp/mounted"] {
+        while raw::call(number::UMOUNT2, [path.as_ptr().addr(), 0]).is_ok() {}
+    }
+    let mounted = [AT_FDCWD as usize, c"/tmp/mounted".as_ptr().addr(), at::REMOVE_DIRECTORY];
+    let _ = raw::call(number::UNLINKAT, mounted);
 }
 
 /// A descriptor of `/dev/fs`.
@@ -284,6 +289,26 @@ async fn fs_read(path: &str) -> Result<Vec<u8>, Failure> {
         }
         all.extend_from_slice(&part[..count]);
     }
+}
+
+/// A directory in the place of which another file system is found is neither renamed nor replaced.
+async fn directories_with_a_file_system_keep_their_names() -> Outcome {
+    for path in ["/tmp/mounted", "/tmp/other"] {
+        fs::create_dir(path).await?;
+    }
+    let server = server(0);
+    server.mount("/tmp/mounted", ROOT).await?;
+    let _running = serve_tree(server);
+    let rename = |from: &core::ffi::CStr, to: &core::ffi::CStr| {
+        let (from, to) = (from.as_ptr().addr(), to.as_ptr().addr());
+        let here = AT_FDCWD as usize;
+        raw::call(number::RENAMEAT2, [here, from, here, to, 0])
+    };
+    check_equal!(rename(c"/tmp/mounted", c"/tmp/moved"), Err(EBUSY), "renamed");
+    check_equal!(rename(c"/tmp/other", c"/tmp/mounted"), Err(EBUSY), "replaced");
+    fs::metadata("/tmp/mounted").await?;
+    fs::remove_dir("/tmp/other").await?;
+    Ok(())
 }
 
 async fn bad_mounts() -> Outcome {
