@@ -7,6 +7,7 @@ use cops_abi::file::{Status, device_number, mode, open};
 use cops_abi::{Errno, Priority};
 use cops_algorithms::dirent;
 use cops_lock::Mutex;
+use spin::Once;
 
 use super::device;
 use super::epoll::Epoll;
@@ -36,6 +37,8 @@ pub struct File {
     status: AtomicU32,
     /// Whether it may have locks, which are released when it is closed.
     has_locks: AtomicBool,
+    /// The charge for it and its object, from its first descriptor on.
+    charge: Once<Charge>,
 }
 
 /// What can be open.
@@ -85,7 +88,17 @@ impl File {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Relaxed) + 1;
         let status = AtomicU32::new(flags & (open::ACCESS_MODE | open::STATUS | open::DURABLE));
-        Self { object, number, status, has_locks: AtomicBool::new(false) }
+        Self { object, number, status, has_locks: AtomicBool::new(false), charge: Once::new() }
+    }
+
+    /// Whether it is charged.
+    pub fn is_charged(&self) -> bool {
+        self.charge.is_completed()
+    }
+
+    /// Keeps the charge for it as long as it is open, unless it has one.
+    pub fn keep_charge(&self, charge: Charge) {
+        self.charge.call_once(|| charge);
     }
 
     /// Standard input, output and error.

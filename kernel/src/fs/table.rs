@@ -75,7 +75,7 @@ pub struct FileTable {
     /// A bit for each chunk without a free number.
     full: [u64; CHUNKS_MAX.div_ceil(64)],
     count: usize,
-    /// The charge for the files: for at least `count` files.
+    /// The charge for the chunks, and for at least `count` descriptors. The files have their own.
     charge: Charge,
     /// The current directory; `None`: the root.
     working: Option<NodeRef>,
@@ -87,8 +87,8 @@ pub struct FileTable {
 
 /// Memory for a chunk.
 const CHUNK_BYTES: u64 = size_of::<Chunk>() as u64;
-/// Memory for a descriptor: its place in the table and the file.
-const DESCRIPTOR_BYTES: u64 = 512;
+/// Memory for an open file, and for a place in the table.
+const FILE_BYTES: u64 = 512;
 /// Additional memory for a socket for datagrams: its queues in the stack.
 const DATAGRAMS_BYTES: u64 = 40 << 10;
 /// Additional memory for one of a pair of sockets: a pipe.
@@ -97,22 +97,21 @@ const PAIRED_BYTES: u64 = 1024;
 /// Additional memory for a timer, with what is left of a process that has set it and has ended.
 pub const TIMER_BYTES: u64 = 4096;
 
-/// Memory for the file of a descriptor in addition to [`DESCRIPTOR_BYTES`].
-fn extra(file: &File) -> Option<Amounts> {
-    let bytes = match file.object {
+/// Memory that is charged for an open file, as long as it is open.
+fn bytes_of(object: &Object) -> u64 {
+    let more = match object {
         // A connection is charged apart.
         Object::Socket(_) => crate::net::charges::SOCKET_BYTES,
         Object::Datagrams(_) => DATAGRAMS_BYTES,
         Object::Paired(_) => PAIRED_BYTES,
         Object::Timer(_) => TIMER_BYTES,
-        _ => return None,
+        _ => 0,
     };
-    Some(Amounts::of(Kind::Memory, bytes))
+    FILE_BYTES + more
 }
 
 fn descriptors(count: usize) -> Amounts {
-    let count = count as u64;
-    Amounts::of(Kind::Descriptors, count).and(Kind::Memory, count * DESCRIPTOR_BYTES)
+    Amounts::of(Kind::Descriptors, count as u64)
 }
 
 /// A process that ends has closed its files before. They are left only in the table of one that
@@ -175,8 +174,6 @@ impl FileTable {
         let count = taken.count_ones() as usize;
         let mut amounts = descriptors(count);
         amounts.add(&Amounts::of(Kind::Memory, CHUNK_BYTES));
-        let extras = chunk.files.iter().flatten().filter_map(|file| extra(file));
-        extras.for_each(|extra| amounts.add(&extra));
         self.charge.grow(&amounts)?;
         let files = core::array::from_fn(|place| chunk.files[place].clone());
         let close_on_exec = chunk.close_on_exec;
@@ -220,7 +217,8 @@ impl FileTable {
         self.charge.shrink(&descriptors(self.charged() - self.count));
     }
 
-    /// Ensures that [`Self::insert`] will succeed `more` times.
+    /// Ensures that there are `more` numbers for [`Self::insert`], which then succeeds for files of
+    /// [`Self::pay_for`].
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
@@ -236,6 +234,20 @@ impl FileTable {
             free += (self.chunk(index)?.taken | above_limit).count_zeros() as usize;
             index += 1;
         }
+        Ok(())
+    }
+
+    /// Charges `file` to the family of this table's process, unless it is charged already. The
+    /// charge stays as long as the file is open anywhere, for calls in flight too.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn pay_for(&self, file: &File) -> Result<(), Errno> {
+        if file.is_charged() {
+            return Ok(());
+        }
+        let amounts = Amounts::of(Kind::Memory, bytes_of(&file.object));
+        file.keep_charge(Charge::new(self.charge.family(), &amounts)?);
         Ok(())
     }
 
@@ -287,9 +299,7 @@ impl FileTable {
     /// `EMFILE`, `ENOMEM`; the file is dropped, that is, closed.
     pub fn insert(&mut self, file: Arc<File>, close_on_exec: bool) -> Result<Descriptor, Errno> {
         self.reserve(1)?;
-        if let Some(extra) = extra(&file) {
-            self.charge.grow(&extra)?;
-        }
+        self.pay_for(&file)?;
         let descriptor = self.lowest()?;
         self.put(descriptor, file, close_on_exec);
         Ok(descriptor)
@@ -316,7 +326,7 @@ impl FileTable {
         Ok(descriptor)
     }
 
-    /// Opens `file` with a reserved number.
+    /// Opens `file`, of [`Self::pay_for`], with a reserved number.
     ///
     /// # Errors
     /// `EBADF` if it is not reserved: the process has ended.
@@ -431,16 +441,13 @@ impl FileTable {
         if number >= self.limit {
             return Err(Errno::EBADF);
         }
-        let extra = extra(&file);
         let is_open = self.get(descriptor).is_ok();
         if !is_open && self.place(descriptor).is_ok_and(|(it, place)| it.taken & 1 << place != 0) {
             return Err(Errno::EBUSY);
         }
         self.reserve_charge(usize::from(!is_open))?;
         self.chunk(number / CHUNK_FILES)?;
-        if let Some(extra) = &extra {
-            self.charge.grow(extra)?;
-        }
+        self.pay_for(&file)?;
         let before = if is_open { self.take(descriptor).ok() } else { None };
         self.put(descriptor, file, close_on_exec);
         self.release_unused();
@@ -527,9 +534,6 @@ impl FileTable {
         let file = chunk.files[place].take().ok_or(Errno::EBADF)?;
         chunk.close_on_exec &= !(1 << place);
         self.unmark(descriptor);
-        if let Some(extra) = extra(&file) {
-            self.charge.shrink(&extra);
-        }
         Ok(file)
     }
 
@@ -544,9 +548,6 @@ impl FileTable {
                 chunk.reserved &= !(1 << place);
                 self.count -= 1;
                 let file = chunk.files[place as usize].take();
-                if let Some(extra) = file.as_deref().and_then(extra) {
-                    self.charge.shrink(&extra);
-                }
                 self.release_unused();
                 return Some(file);
             }

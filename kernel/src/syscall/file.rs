@@ -45,6 +45,8 @@ pub fn pipe(process: &Process, numbers: UserRange, flags: usize) -> CallResult {
     let closes = flags & open::CLOSE_ON_EXEC != 0;
     let mut files = process.files.lock();
     files.reserve(2)?;
+    files.pay_for(&reader)?;
+    files.pay_for(&writer)?;
     let reader = files.insert(reader, closes)?;
     let writer = files.insert(writer, closes)?;
     // Each has half of the memory.

@@ -287,5 +287,7 @@ pub(super) fn open_node(process: &Process, node: NodeRef, flags: u32) -> Result<
         // The disk has the files of all processes, and a served file system is seen by all.
         process.check_authority_over_machine()?;
     }
-    Ok(try_arc(File::of_node(node, flags, process.family)?)?)
+    let file = try_arc(File::of_node(node, flags, process.family)?)?;
+    process.files.lock().pay_for(&file)?;
+    Ok(file)
 }

@@ -54,16 +54,10 @@ pub fn make_pair(process: &Process, args: &Arguments<'_>) -> CallResult {
     let closes = flags & open::CLOSE_ON_EXEC != 0;
     let mut files = process.files.lock();
     files.reserve(2)?;
+    files.pay_for(&first)?;
+    files.pay_for(&second)?;
     let first = files.insert(first, closes)?;
-    let second = match files.insert(second, closes) {
-        Ok(second) => second,
-        Err(error) => {
-            let first = files.remove(first);
-            drop(files);
-            drop(first);
-            return Err(error);
-        }
-    };
+    let second = files.insert(second, closes)?;
     place.write_at(0, &(first.0 as u32).to_le_bytes());
     place.write_at(NUMBER_BYTES, &(second.0 as u32).to_le_bytes());
     Ok(0)

@@ -1,15 +1,17 @@
 //! UDP over loopback, with the system calls themselves. `user/linux/datagrams.c` has the details.
 
+use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddr};
 
 use cops::abi::socket::{self, ADDRESS_BYTES_MAX, AF_INET, AF_UNSPEC, SOCK_DGRAM, SOCK_STREAM};
 use cops::abi::{Errno, linux::message, syscall as number};
 use cops::io::{AsFd, Fd, pipe};
+use cops::process::Resource;
 use cops::task;
 use cops::time::{Duration, sleep};
 use cops::{read, write};
 
-use crate::harness::{Failure, Outcome, soon};
+use crate::harness::{Failure, Outcome, soon, until};
 use crate::raw::{self, Asked, BAD_ADDRESSES};
 use crate::{check, check_equal, tests};
 
@@ -18,6 +20,8 @@ tests! { datagrams:
     connected,
     a_cancelled_receive_takes_nothing,
     a_receive_begins_before_bind,
+    closed_sockets_in_use_are_charged,
+    duplicates_cost_a_number,
     what_is_refused,
 }
 
@@ -142,6 +146,49 @@ async fn a_cancelled_receive_takes_nothing() -> Outcome {
     check_equal!(receive(&other, &mut buffer, 0), Ok((4, first)), "received");
     check_equal!(core::hint::black_box(lost), [0xa5; 8], "the buffer of the cancelled call");
     Ok(())
+}
+
+/// A call in flight keeps a socket after `close`, and its queues stay charged as long.
+async fn closed_sockets_in_use_are_charged() -> Outcome {
+    const SOCKETS: u64 = 100;
+    const QUEUES: u64 = 40 << 10;
+    let used = || cops::process::quota(0, Resource::Memory).map(|quota| quota.used);
+    let mut buffer = [0_u8; 8];
+    let into = buffer.as_mut_ptr().expose_provenance();
+    let before = used()?;
+    let mut receives = Vec::new();
+    for _ in 0..SOCKETS {
+        let (socket, _) = bound()?;
+        let arguments = [raw_of(&socket), into, buffer.len(), 0, 0, 0];
+        let Asked::InFlight(handle) = raw::ask(number::RECVFROM, arguments) else {
+            return Err(Failure("a receive without a datagram is over".into()));
+        };
+        receives.push(handle);
+        drop(socket);
+    }
+    let charged = used()? - before;
+    check!(charged >= SOCKETS * QUEUES, "only {charged} bytes are charged");
+    for handle in receives {
+        check!(handle.cancel()?, "it was in flight");
+    }
+    until("the memory", || Ok(used()? < before + QUEUES)).await
+}
+
+/// Duplicates of a descriptor share its file, for which the process pays once.
+async fn duplicates_cost_a_number() -> Outcome {
+    const DUPLICATES: usize = 100;
+    let used = || cops::process::quota(0, Resource::Memory).map(|quota| quota.used);
+    let (socket, _) = bound()?;
+    let before = used()?;
+    let mut duplicates = Vec::new();
+    for _ in 0..DUPLICATES {
+        duplicates.push(Fd::from_raw(raw::call(number::DUP, [raw_of(&socket)])? as i32));
+    }
+    let charged = used()? - before;
+    check!(charged < 40 << 10, "{charged} bytes for duplicates");
+    drop(duplicates);
+    drop(socket);
+    until("the memory", || Ok(used()? < before)).await
 }
 
 async fn a_receive_begins_before_bind() -> Outcome {
