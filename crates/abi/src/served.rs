@@ -30,7 +30,8 @@ pub const FIRST_PLACE: u64 = 3;
 pub mod operation {
     /// Look `name` up in directory `node` -> the node's status. The name may be `..`.
     pub const LOOK_UP: u16 = 1;
-    /// The status of `node`.
+    /// The status of `node`. With flag [`ASKS_FOR_SOLID`](super::ASKS_FOR_SOLID) -> `value`: bytes
+    /// of the file, from the beginning on, that can be written without more space on the disk.
     pub const GET_STATUS: u16 = 3;
     /// Change the status: `flags` say what, see [`change`](super::change). The mode in `first`, the
     /// length in `second`; seconds and nanoseconds of two times in the data.
@@ -90,6 +91,8 @@ pub mod change {
     pub const MODIFIED: u32 = 8;
 }
 
+/// Flag of [`operation::GET_STATUS`]: the kernel is about to keep writes.
+pub const ASKS_FOR_SOLID: u32 = 1;
 /// Flag of [`operation::WRITE`].
 pub const AT_END: u32 = 1;
 /// Flag of [`operation::WRITE`]: the kernel has kept it.

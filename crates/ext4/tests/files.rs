@@ -586,3 +586,64 @@ fn data_that_are_being_written_have_no_place() {
     assert!(run(file_system.places(file, 0, data.len(), 1)).unwrap().is_some(), "{kind}");
     close(file_system, &device, kind);
 }
+
+/// A write that the kernel keeps on the strength of this number must not need space: neither
+/// leaves of the tree nor blocks without content count.
+#[test]
+fn solid_bytes_end_at_the_first_hole_or_unwritten_extent() {
+    for (kind, size, options) in IMAGES {
+        let device = Device::new(image::make(size, options));
+        let file_system = open(&device);
+        let block = file_system.block_size() as u64;
+        let data = vec![7; block as usize];
+        let write = |file, index: u64| {
+            let written = run(file_system.write(file, index * block, &data, NOW));
+            assert_eq!(written, Ok(data.len()), "{kind}: block {index}");
+        };
+        let solid = |file| run(file_system.solid(file));
+        // Every second block, so that the tree has a leaf of its own; then all but block 5.
+        let file = create(&file_system, "file").unwrap();
+        assert_eq!(solid(file), Ok(0), "{kind}: empty");
+        for index in (0..12).step_by(2).chain([1, 3, 7, 9]) {
+            write(file, index);
+        }
+        run(file_system.truncate(file, 11 * block - 3, NOW)).unwrap();
+        let attributes = run(file_system.attributes(file)).unwrap();
+        assert!(attributes.sectors * 512 >= attributes.size, "{kind}: the tree has no leaf");
+        assert_eq!(solid(file), Ok(5 * block), "{kind}: a hole");
+        write(file, 5);
+        assert_eq!(solid(file), Ok(11 * block - 3), "{kind}: all blocks");
+        run(file_system.truncate(file, 20 * block, NOW)).unwrap();
+        assert_eq!(solid(file), Ok(11 * block), "{kind}: longer");
+        // Every second block first: each block is an extent, and they fill several leaves.
+        let long = create(&file_system, "long").unwrap();
+        for index in (1..600).step_by(2).chain((0..600).step_by(2)) {
+            write(long, index);
+        }
+        let attributes = run(file_system.attributes(long)).unwrap();
+        let leaves = attributes.sectors * 512 / block - 600;
+        assert!(leaves >= 2, "{kind}: {leaves} nodes of the tree");
+        assert_eq!(solid(long), Ok(600 * block), "{kind}: {leaves} leaves");
+        // Blocks without content, and a file that must not be changed.
+        for name in ["unwritten", "protected"] {
+            write(create(&file_system, name).unwrap(), 0);
+        }
+        assert_eq!(run(file_system.solid(ROOT)), Err(Error::IsDirectory), "{kind}");
+        close(file_system, &device, kind);
+        let image = File::new(&device.bytes());
+        for command in ["fallocate unwritten 1 9", "set_inode_field protected flags 0x80010"] {
+            let mut debugfs = tool("debugfs");
+            debugfs.args(["-w", "-R", command]).arg(&image.0);
+            assert!(debugfs.output().unwrap().status.success());
+        }
+        let device = Device::new(image.bytes());
+        let file_system = open(&device);
+        let file = run(file_system.lookup(ROOT, b"unwritten")).unwrap().inode;
+        run(file_system.truncate(file, 8 * block, NOW)).unwrap();
+        assert_eq!(run(file_system.solid(file)), Ok(block), "{kind}: unwritten");
+        run(file_system.write(file, block, &data, NOW)).unwrap();
+        assert_eq!(run(file_system.solid(file)), Ok(2 * block), "{kind}: written");
+        let file = run(file_system.lookup(ROOT, b"protected")).unwrap().inode;
+        assert_eq!(run(file_system.solid(file)), Ok(0), "{kind}: protected");
+    }
+}

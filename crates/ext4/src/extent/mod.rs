@@ -149,6 +149,32 @@ pub(crate) async fn map<S: Source>(source: &S, inode: &Inode, logical: u32) -> R
     }
 }
 
+/// Leaves that [`written`] looks at.
+const MOST_LEAVES: usize = 16;
+
+/// How many blocks of a file, from the first one on, are written, of `most`: up to the first that
+/// is in a hole or unwritten. Fewer if that is in a later leaf than the search looks at.
+pub(crate) async fn written<S: Source>(source: &S, inode: &Inode, most: u32) -> Result<u32> {
+    let mut next = 0;
+    for _ in 0..MOST_LEAVES {
+        if next >= most {
+            break;
+        }
+        let (_, leaf) = walk(source, inode, next).await?;
+        let bytes = leaf.bytes();
+        let Some(from) = node::position(bytes, next) else { break };
+        for at in from..node::count(bytes) {
+            let extent = node::extent(bytes, at);
+            let end = u32::try_from(extent.end()).unwrap_or(u32::MAX);
+            if extent.logical > next || end <= next || extent.unwritten {
+                return Ok(next.min(most));
+            }
+            next = end;
+        }
+    }
+    Ok(next.min(most))
+}
+
 /// Makes the tree of a new inode.
 pub(crate) fn initialise(inode: &mut Inode) {
     inode.set_flags(inode.flags() | crate::inode::FLAG_EXTENTS);

@@ -256,6 +256,28 @@ impl<D: BlockDevice> Ext4<D> {
         Ok(Some(places).filter(|places| !places.is_empty()))
     }
 
+    /// How many bytes of a file, from the beginning on, can be overwritten on a full disk: those in
+    /// blocks that have been written, up to the first hole, and none of a file that must not be
+    /// changed. It looks at a bounded part of the file, so that there may be more.
+    ///
+    /// The number holds until [`truncate`](Ext4::truncate) is called.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Ext4::read).
+    pub async fn solid(&self, inode: u32) -> Result<u64> {
+        let view = self.core.view().await;
+        let inode = Inode::load(&view, inode).await?;
+        must_be_file(&inode)?;
+        if inode.must_be_changeable(false).is_err() {
+            return Ok(0);
+        }
+        let size = self.core.layout.block_size as u64;
+        let blocks = u32::try_from(inode.size().div_ceil(size)).unwrap_or(u32::MAX);
+        let written = extent::written(&view, &inode, blocks).await?;
+        Ok((u64::from(written) * size).min(inode.size()))
+    }
+
     /// Reads `length` bytes from `position` on into the cache, as far as the file has them and they
     /// are not there, in steps between which changes can be published. Which bytes are worth it is
     /// what [`ReadAhead`](crate::ReadAhead) knows.

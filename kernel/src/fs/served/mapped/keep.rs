@@ -102,8 +102,7 @@ impl Writing {
             file.state.lock().is_stale = false;
         }
         let node = file.node.served()?;
-        let status = node.status_of_server(ask)?;
-        let begun = status.and_then(|status| file.begin_contents(&status));
+        let begun = node.length_of_server(ask)?.and_then(|found| file.begin_contents(found));
         ask.next_step();
         ask.end_turn();
         Some(begun.map(|()| matches!(file.keep(offset, (buffer, length), payer), Kept::All)))

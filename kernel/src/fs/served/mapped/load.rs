@@ -8,7 +8,6 @@ use alloc::sync::Arc;
 use core::ops::Range;
 
 use cops_abi::Errno;
-use cops_abi::file::Status;
 
 use super::{MappedFile, PAGE};
 use crate::fs::contents::Contents;
@@ -16,8 +15,6 @@ use crate::fs::node::Attempt;
 use crate::fs::served::Ask;
 use crate::mm::Frame;
 
-/// What the blocks of a status are counted in.
-const SECTOR_BYTES: u64 = 512;
 /// Pages that are copied in one portion, and read with one request.
 const PORTION_PAGES: usize = 4;
 /// Pages that are found to exist in one portion.
@@ -73,8 +70,8 @@ impl MappedFile {
         }
         let node = self.node.served()?;
         if self.state.lock().contents.is_none() {
-            return Some(match node.status_of_server(ask)? {
-                Ok(status) => self.begin_contents(&status).map(|()| false),
+            return Some(match node.length_of_server(ask)? {
+                Ok(found) => self.begin_contents(found).map(|()| false),
                 Err(error) => Err(error),
             });
         }
@@ -114,13 +111,12 @@ impl MappedFile {
         Ok(Missing::Unknown)
     }
 
-    /// The length is known, and whether the file has all of its blocks.
-    pub(super) fn begin_contents(&self, status: &Status) -> Result<(), Errno> {
-        let contents = Contents::with_length(status.size, None)?;
+    /// The length is known, and how many bytes can be written without more space.
+    pub(super) fn begin_contents(&self, (length, solid): (u64, u64)) -> Result<(), Errno> {
+        let contents = Contents::with_length(length, None)?;
         let mut state = self.state.lock();
         if !state.is_stale && state.contents.is_none() {
-            let is_solid = status.blocks.saturating_mul(SECTOR_BYTES) >= status.size;
-            state.solid = if is_solid { status.size } else { 0 };
+            state.solid = solid;
             state.contents = Some(contents);
         }
         Ok(())

@@ -32,7 +32,7 @@ pub(super) struct State {
     pub(super) place: u64,
     /// Whether a page has become dirty since such a search began.
     pub(super) is_dirty: bool,
-    /// Bytes from the beginning on for which the file has blocks: there, a write needs no room.
+    /// Bytes from the beginning on that have been written: there, a write needs no more space.
     pub(super) solid: u64,
     /// Pages for which it has taken room.
     pub(super) counted: usize,

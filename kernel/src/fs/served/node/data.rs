@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 
 use cops_abi::file::Status;
-use cops_abi::served::{self, DATA_BYTES_MAX, PLACED_BYTES_MAX, change, operation};
+use cops_abi::served::{self, DATA_BYTES_MAX, PLACED_BYTES_MAX, Reply, change, operation};
 use cops_abi::{Errno, Priority};
 use cops_fallible::List;
 
@@ -179,7 +179,19 @@ impl ServedNode {
 
     /// The status, as the server has it.
     pub(in crate::fs::served) fn status_of_server(&self, ask: &mut Ask) -> Attempt<Status> {
-        let status = attempt!(self.ask(operation::GET_STATUS, ask)).reply.status;
+        self.checked(&attempt!(self.ask(operation::GET_STATUS, ask)).reply)
+    }
+
+    /// The length, and how many bytes from the beginning on can be written without more space.
+    pub(in crate::fs::served) fn length_of_server(&self, ask: &mut Ask) -> Attempt<(u64, u64)> {
+        let asked = |draft: &mut Draft<'_>| draft.flags = served::ASKS_FOR_SOLID;
+        let reply = attempt!(self.ask_with(operation::GET_STATUS, ask, asked)).reply;
+        let status = attempt!(self.checked(&reply));
+        Some(Ok((status.size, reply.value.min(status.size))))
+    }
+
+    fn checked(&self, reply: &Reply) -> Attempt<Status> {
+        let status = reply.status;
         if status.kind() != self.kind || i64::try_from(status.size).is_err() {
             return Some(Err(Errno::EIO));
         }

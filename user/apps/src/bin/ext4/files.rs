@@ -108,6 +108,11 @@ impl FileSystem for Files {
         Ok(status_of(&self.ext4.attributes(inode(node)?).await.map_err(errno)?))
     }
 
+    async fn solid(&self, node: u64) -> u64 {
+        let Ok(node) = inode(node) else { return 0 };
+        self.ext4.solid(node).await.unwrap_or(0)
+    }
+
     async fn read(&self, node: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
         let node = inode(node)?;
         self.read_ahead(node, offset, into.len()).await;

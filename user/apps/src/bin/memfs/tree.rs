@@ -222,6 +222,11 @@ impl FileSystem for Tree {
         Ok(self.state.lock().await.node(node)?.status(node))
     }
 
+    /// There is no disk that could be full.
+    async fn solid(&self, node: u64) -> u64 {
+        self.status(node).await.map_or(0, |status| status.size)
+    }
+
     async fn read(&self, node: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
         let mut state = self.state.lock().await;
         let Body::File(bytes) = &state.node(node)?.body else { return Err(EINVAL) };

@@ -118,6 +118,14 @@ pub trait FileSystem: Send + Sync + 'static {
     /// What is known of a node.
     fn status(&self, node: u64) -> impl Future<Output = Result<Status>> + Send;
 
+    /// How many bytes of a file, from the beginning on, can be written without more space on the
+    /// disk, and are not protected. It counts only if the file system was mounted with
+    /// [`Server::mount_keeping_writes`]; with 0, the first write of each page is a request. An
+    /// error shows when the file is used.
+    fn solid(&self, node: u64) -> impl Future<Output = u64> + Send {
+        async { 0 }
+    }
+
     /// Reads at `offset`; 0 at the end.
     fn read(
         &self,
@@ -342,9 +350,9 @@ impl Server {
     }
 
     /// As [`Self::mount_cached`], and the kernel keeps what is written, and sends it later, several
-    /// pages with one request. The server promises in addition that a write within the length
-    /// of a file needs no more room on the disk, if the status of that file counts blocks for its
-    /// whole length. It should call [`synchronise_all`](crate::fs::synchronise_all) now and then.
+    /// pages with one request. The server promises in addition that a write within the bytes
+    /// that [`FileSystem::solid`] counts needs no more space on the disk. It should call
+    /// [`synchronise_all`](crate::fs::synchronise_all) now and then.
     ///
     /// # Errors
     /// As for [`Self::mount`].

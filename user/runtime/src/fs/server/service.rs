@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use cops_abi::Errno;
 use cops_abi::file::{Status, Time};
 use cops_abi::served::{
-    AT_END, BUFFER_BYTES, DATA_BYTES_MAX, NO_REPLACE, Place, Reply, Request, TAKES_PLACES,
-    WRITTEN_AT, change, operation, read_value,
+    ASKS_FOR_SOLID, AT_END, BUFFER_BYTES, DATA_BYTES_MAX, NO_REPLACE, Place, Reply, Request,
+    TAKES_PLACES, WRITTEN_AT, change, operation, read_value,
 };
 
 use super::message::{Asked, Buffer, Entries, reply};
@@ -44,7 +44,8 @@ enum Answer {
     Nothing,
     /// A status; with a name if the operation is `PLACE`.
     Named(Status, Vec<u8>),
-    Status(Status),
+    /// A status, and how many bytes need no more space, if that was asked for.
+    Status(Status, u64),
     Written(super::Written),
     Data(Vec<u8>),
     /// So many bytes of data are in the buffer, behind the room for the header; whether there is
@@ -86,7 +87,11 @@ impl<F: FileSystem> Service<F> {
         let files = &self.files;
         match header.operation {
             operation::LOOK_UP => files.look_up(node, name).await.map(named),
-            operation::GET_STATUS => files.status(node).await.map(Answer::Status),
+            operation::GET_STATUS => {
+                let status = files.status(node).await?;
+                let asked = flags & ASKS_FOR_SOLID != 0;
+                Ok(Answer::Status(status, if asked { files.solid(node).await } else { 0 }))
+            }
             operation::SET_STATUS => {
                 files.change(node, self.change(asked, buffer.as_ref())?).await.map(done)
             }
@@ -193,7 +198,7 @@ impl<F: FileSystem> Service<F> {
                 self.write(header, &[])
             }
             Ok(Answer::Nothing) => self.write(header, &[]),
-            Ok(Answer::Status(status)) => self.write(Reply { status, ..header }, &[]),
+            Ok(Answer::Status(status, value)) => self.write(Reply { status, value, ..header }, &[]),
             Ok(Answer::Data(data)) => self.write(header, &data),
             Ok(Answer::Written(written)) => {
                 (header.value, header.place) = (written.count as u64, written.end);

@@ -4,7 +4,7 @@
 use alloc::vec;
 
 use cops::abi::file::Status;
-use cops::abi::served::{Reply, Request, WRITTEN_AT, operation};
+use cops::abi::served::{ASKS_FOR_SOLID, Reply, Request, WRITTEN_AT, operation};
 use cops::fs::File;
 use cops::fs::server::FileSystem;
 use cops::io::AsFd;
@@ -19,7 +19,7 @@ use crate::raw::Asked;
 
 tests! { served:
     kept_writes_are_sent_by_fsync,
-    kept_writes_are_within_the_blocks_of_the_file,
+    kept_writes_are_within_what_needs_no_space,
     kept_writes_need_the_rest_of_a_page,
     kept_writes_are_in_the_status,
     kept_writes_that_the_server_refuses_stay,
@@ -36,17 +36,17 @@ tests! { served:
     durable_writes_are_not_kept,
 }
 
-/// A file of which the server counts blocks for this many bytes.
+/// A file of which so many bytes need no more space, as the server says.
 struct Kept {
     opened: Opened,
     length: usize,
-    blocks: usize,
+    solid: usize,
 }
 
 impl Kept {
-    async fn new(length: usize, blocks: usize) -> Result<Self, Failure> {
+    async fn new(length: usize, solid: usize) -> Result<Self, Failure> {
         let opened = Opened::with(Hand::mounted_keeping_writes().await?).await?;
-        Ok(Self { opened, length, blocks })
+        Ok(Self { opened, length, solid })
     }
 
     /// The file of the other tests, of which all pages are kept.
@@ -72,9 +72,11 @@ impl Kept {
 
     fn answers_status(&self, request: &Request) -> Outcome {
         check_equal!(request.operation, operation::GET_STATUS, "the request");
-        let blocks = (self.blocks / 512) as u64 + u64::from(!self.blocks.is_multiple_of(512));
-        let status = Status { size: self.length as u64, blocks, ..status(2) };
-        let reply = Reply { id: request.id, status, ..Reply::default() };
+        // Blocks of the status promise nothing.
+        let size = self.length as u64;
+        let status = Status { size, blocks: size.div_ceil(512), ..status(2) };
+        let value = if request.flags & ASKS_FOR_SOLID != 0 { self.solid as u64 } else { 0 };
+        let reply = Reply { id: request.id, status, value, ..Reply::default() };
         check_equal!(self.opened.hand.reply(reply, &[]), Ok(Reply::BYTES), "a reply");
         Ok(())
     }
@@ -190,15 +192,15 @@ async fn kept_writes_are_sent_by_fsync() -> Outcome {
     file.is_clean().await
 }
 
-async fn kept_writes_are_within_the_blocks_of_the_file() -> Outcome {
-    // The server counts too few blocks: there is a hole.
-    let mut file = Kept::new(LENGTH, LENGTH - 512).await?;
+async fn kept_writes_are_within_what_needs_no_space() -> Outcome {
+    // All blocks are counted, and there is a hole, or a block without content.
+    let mut file = Kept::new(LENGTH, PAGE - 1).await?;
     let (_, request) = file.opened.asked(number::PWRITE64, PAGE, PAGE).await?;
     file.answers_status(&request)?;
     let (request, _) = file.opened.next(operation::WRITE).await?;
     check_equal!(request.flags, 0, "flags of a write that is a request");
     file.opened.answer_write(&request)?;
-    // What has been written from the beginning on has blocks.
+    // What has been written from there on needs no more space.
     file.opened.write(0, 2 * PAGE).await?;
     file.writes(0, 2 * PAGE, 1)?;
     file.opened.write(PAGE, PAGE + 1).await?;
@@ -272,11 +274,11 @@ async fn kept_writes_that_the_server_refuses_stay() -> Outcome {
         file.has(0, &[2; LENGTH])?;
     }
     // Closed, it is tried once more.
-    let Kept { opened, length, blocks } = file;
+    let Kept { opened, length, solid } = file;
     let Opened { hand, file, memory } = opened;
     drop(file);
     let other = OpenOptions::new().open("/dev/null").await?;
-    let mut file = Kept { opened: Opened { hand, file: other, memory }, length, blocks };
+    let mut file = Kept { opened: Opened { hand, file: other, memory }, length, solid };
     let (request, data) = file.sent().await?;
     check!(data == [2; LENGTH], "other bytes");
     file.takes(&request, LENGTH)
@@ -353,7 +355,7 @@ async fn kept_writes_and_another_length() -> Outcome {
     file.opened.hand.answer(&cut, &[])?;
     check_equal!(soon("ftruncate", cutting).await??, Ok(0), "ftruncate");
     // The length is asked for again.
-    (file.length, file.blocks) = (5000, 5000);
+    (file.length, file.solid) = (5000, 5000);
     file.begin().await?;
     file.writes(PAGE, 5000 - PAGE, 3)?;
     file.opened.write(PAGE, 5001 - PAGE).await
@@ -449,7 +451,7 @@ async fn kept_writes_of_a_program_are_waited_for() -> Outcome {
     Ok(())
 }
 
-/// The file of a server that says that it has blocks for a gibibyte. A part of what is written is
+/// The file of a server that says that it has space for a gibibyte. A part of what is written is
 /// sent when it is much; nothing is kept above the limit.
 async fn kept_pages_have_a_limit() -> Outcome {
     const MANY: usize = 30_000;
