@@ -32,8 +32,8 @@ pub(crate) struct Change<'a, D> {
     pub inode_bitmaps: BTreeSet<u32>,
     groups: BTreeSet<u32>,
     superblock: bool,
-    /// Inodes that enter the list of orphans, or leave it.
-    pub orphans: Vec<(u32, bool)>,
+    /// Inodes that have another inode before them in the list of orphans, or leave it.
+    pub orphans: BTreeMap<u32, Option<u32>>,
     /// An inode that the caller holds from the publication on.
     pub holds: Option<u32>,
 }
@@ -51,7 +51,7 @@ impl<'a, D: BlockDevice> Change<'a, D> {
             inode_bitmaps: BTreeSet::new(),
             groups: BTreeSet::new(),
             superblock: false,
-            orphans: Vec::new(),
+            orphans: BTreeMap::new(),
             holds: None,
         }
     }
@@ -186,7 +186,7 @@ impl<'a, D: BlockDevice> Change<'a, D> {
         let Change { core, turn, blocks, freed, orphans, holds, .. } = self;
         let _all = core.readers.acquire(READERS).await;
         let mut state = core.state.lock().await;
-        state.publish(blocks, &freed, &orphans);
+        state.publish(blocks, &freed, orphans);
         if let Some(inode) = holds {
             *state.held.entry(inode).or_insert(0) += 1;
         }

@@ -87,8 +87,9 @@ pub(crate) struct State {
     committed: BTreeMap<u64, Block>,
     /// Inodes that callers hold, with the number of references.
     pub held: BTreeMap<u32, u32>,
-    /// Inodes in the list that begins in the superblock.
-    pub orphans: BTreeSet<u32>,
+    /// Inodes in the list that begins in the superblock, each with the one before it; 0 for the
+    /// first one. The list has one direction, and an inode may leave it at any place.
+    pub orphans: BTreeMap<u32, u32>,
     limits: Limits,
 }
 
@@ -104,7 +105,7 @@ impl State {
             in_flight: Transaction::default(),
             committed: BTreeMap::new(),
             held: BTreeMap::new(),
-            orphans: BTreeSet::new(),
+            orphans: BTreeMap::new(),
             limits,
         }
     }
@@ -160,12 +161,12 @@ impl State {
         &mut self,
         blocks: BTreeMap<u64, (Block, Status)>,
         freed: &[Freed],
-        orphans: &[(u32, bool)],
+        orphans: BTreeMap<u32, Option<u32>>,
     ) {
-        for (inode, listed) in orphans {
-            match listed {
-                true => self.orphans.insert(*inode),
-                false => self.orphans.remove(inode),
+        for (inode, before) in orphans {
+            match before {
+                Some(before) => self.orphans.insert(inode, before),
+                None => self.orphans.remove(&inode),
             };
         }
         for (number, (block, status)) in blocks {

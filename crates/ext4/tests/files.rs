@@ -647,3 +647,37 @@ fn solid_bytes_end_at_the_first_hole_or_unwritten_extent() {
         assert_eq!(run(file_system.solid(file)), Ok(0), "{kind}: protected");
     }
 }
+
+/// Files that are deleted while they are open are in a list that has one direction. The oldest is
+/// the last of it, and is not searched for from its beginning.
+#[test]
+fn a_deletion_does_not_search_those_that_came_later() {
+    const FILES: usize = 1500;
+    // An inode is a block, so that the list does not fit into the cache.
+    let options = "-b 1024 -I 1024 -N 2048 -J size=1";
+    let device = Device::new(image::make(16 << 20, options));
+    let file_system = open(&device);
+    let new = New { hold: true, ..NEW };
+    let mut files = Vec::new();
+    for count in 0..FILES {
+        let name = format!("{count}");
+        let made = run(file_system.create(ROOT, name.as_bytes(), Kind::Regular, new));
+        files.push(made.unwrap().inode);
+        run(file_system.unlink(ROOT, name.as_bytes(), NOW)).unwrap();
+    }
+    run(file_system.sync()).unwrap();
+    let crash = device.bytes();
+    let mut random = Random::new(1);
+    let reads = || device.0.lock().unwrap().reads;
+    let before = reads();
+    for count in 0..FILES {
+        // The oldest, or any.
+        let index = if count % 2 == 0 { 0 } else { random.below(files.len() as u64) as usize };
+        run(file_system.release(files.remove(index), NOW)).unwrap();
+    }
+    let reads = reads() - before;
+    assert!(reads < 10 * FILES as u64, "{reads} reads for {FILES} deletions");
+    close(file_system, &device, "deletions");
+    // The list is one that others can read.
+    must_be_clean(&repaired(&crash, "a crash"), "a crash");
+}

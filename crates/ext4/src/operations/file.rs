@@ -416,7 +416,7 @@ impl<D: BlockDevice> Ext4<D> {
                 change = self.next(change).await?;
                 inode = Inode::load(&change, inode.number).await?;
             }
-            let listed = self.core.state.lock().await.orphans.contains(&inode.number);
+            let listed = self.core.state.lock().await.orphans.contains_key(&inode.number);
             if listed && inode.links() > 0 {
                 orphans::remove(&mut change, &mut inode).await?;
             }

@@ -17,19 +17,31 @@ use crate::inode::{Inode, Kind, Time};
 use crate::shared::Source;
 use crate::superblock;
 
+/// The inode before this one in the list, or 0 if it is the first. `None` if it is not in the list.
+async fn before<D: BlockDevice>(change: &Change<'_, D>, inode: u32) -> Option<u32> {
+    match change.orphans.get(&inode) {
+        Some(before) => *before,
+        None => change.core().state.lock().await.orphans.get(&inode).copied(),
+    }
+}
+
 /// Puts an inode at the head of the list. The caller stores it.
 pub(crate) async fn add<D: BlockDevice>(
     change: &mut Change<'_, D>,
     inode: &mut Inode,
 ) -> Result<()> {
-    if change.core().state.lock().await.orphans.contains(&inode.number) {
+    if before(change, inode.number).await.is_some() {
         // A truncation that was interrupted left it there.
         return Ok(());
     }
     let bytes = change.superblock().await?;
-    inode.set_deletion(superblock::first_orphan(bytes));
+    let first = superblock::first_orphan(bytes);
+    inode.set_deletion(first);
     superblock::set_first_orphan(bytes, inode.number);
-    change.orphans.push((inode.number, true));
+    change.orphans.insert(inode.number, Some(0));
+    if first != 0 {
+        change.orphans.insert(first, Some(inode.number));
+    }
     Ok(())
 }
 
@@ -38,29 +50,29 @@ pub(crate) async fn remove<D: BlockDevice>(
     change: &mut Change<'_, D>,
     inode: &mut Inode,
 ) -> Result<()> {
+    let wrong = Error::Corrupt("list of orphans");
+    let before = before(change, inode.number).await.ok_or(wrong)?;
     let next = inode.deletion();
     inode.set_deletion(0);
-    change.orphans.push((inode.number, false));
-    let bytes = change.superblock().await?;
-    let first = superblock::first_orphan(bytes);
-    if first == inode.number {
+    if before == 0 {
+        let bytes = change.superblock().await?;
+        if superblock::first_orphan(bytes) != inode.number {
+            return Err(wrong);
+        }
         superblock::set_first_orphan(bytes, next);
-        return Ok(());
-    }
-    let mut at = first;
-    let most = change.core().layout.inodes;
-    for _ in 0..most {
-        if at == 0 || at > most {
-            break;
+    } else {
+        let mut before = Inode::load_any(change, before).await?;
+        if before.deletion() != inode.number {
+            return Err(wrong);
         }
-        let mut before = Inode::load_any(change, at).await?;
-        if before.deletion() == inode.number {
-            before.set_deletion(next);
-            return before.store(change).await;
-        }
-        at = before.deletion();
+        before.set_deletion(next);
+        before.store(change).await?;
     }
-    Err(Error::Corrupt("list of orphans"))
+    if next != 0 {
+        change.orphans.insert(next, Some(before));
+    }
+    change.orphans.insert(inode.number, None);
+    Ok(())
 }
 
 /// Whether the content of an inode is in blocks, rather than in the inode itself.
@@ -137,7 +149,7 @@ impl<D: BlockDevice> Ext4<D> {
         loop {
             let (listed, held) = {
                 let state = self.core.state.lock().await;
-                (state.orphans.contains(&number), state.held.contains_key(&number))
+                (state.orphans.contains_key(&number), state.held.contains_key(&number))
             };
             if !listed {
                 return Ok(());
@@ -169,7 +181,7 @@ impl<D: BlockDevice> Ext4<D> {
         loop {
             let change = self.change().await?;
             let inode = Inode::load(&change, number).await?;
-            let listed = self.core.state.lock().await.orphans.contains(&number);
+            let listed = self.core.state.lock().await.orphans.contains_key(&number);
             if inode.links() == 0 || !listed {
                 return Ok((change, inode));
             }
@@ -192,7 +204,7 @@ impl<D: BlockDevice> Ext4<D> {
             if first > self.core.layout.inodes || first < self.core.layout.first_inode {
                 return Err(Error::Corrupt("list of orphans"));
             }
-            self.core.state.lock().await.orphans.insert(first);
+            self.core.state.lock().await.orphans.insert(first, 0);
             self.finish_orphan(first, now).await?;
         }
         Err(Error::Corrupt("list of orphans"))
