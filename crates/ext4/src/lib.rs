@@ -72,7 +72,8 @@ impl<D: BlockDevice> Ext4<D> {
         let Core { device, .. } = core;
         let mut bytes = vec![0; superblock::SIZE];
         device.read(superblock::POSITION, &mut bytes).await?;
-        let layout = with_places(&device, Layout::read(&bytes, device.size())?).await?;
+        let mut layout = with_places(&device, Layout::read(&bytes, device.size())?).await?;
+        layout.add_system_blocks(journal.blocks())?;
         if superblock::has_errors(&bytes) {
             return Err(Error::Corrupt("errors that an earlier mount recorded"));
         }

@@ -9,6 +9,7 @@ use crate::features::{
     Features, INCOMPAT_64BIT, INCOMPAT_CHECKSUM_SEED, INCOMPAT_RECOVER, RO_MANY_SUBDIRECTORIES,
     RO_SPARSE_SUPER,
 };
+use crate::inode::ROOT;
 
 /// Position and length of the superblock on the disk.
 pub const POSITION: u64 = 1024;
@@ -215,6 +216,12 @@ impl Layout {
         Ok((place.inode_table + (at / self.block_size) as u64, at % self.block_size))
     }
 
+    /// Whether a directory may have an entry for an inode: it exists, and is not one of the system,
+    /// such as the journal.
+    pub fn is_named(&self, number: u32) -> bool {
+        number == ROOT || (self.first_inode..=self.inodes).contains(&number)
+    }
+
     /// The group of an inode and its number there.
     pub fn inode_group(&self, number: u32) -> (u32, u32) {
         let index = number.saturating_sub(1);
@@ -237,16 +244,23 @@ impl Layout {
             system.push((place.inode_bitmap, 1));
             system.push((place.inode_table, table));
         }
+        self.add_system_blocks(system)
+    }
+
+    /// Adds blocks to [`system`](Layout::system), as (first, length). None may be there already.
+    pub fn add_system_blocks(&mut self, more: Vec<(u64, u64)>) -> Result<()> {
+        let mut system = more;
+        system.extend_from_slice(&self.system);
         system.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::new();
         for (start, length) in system {
             let end = start.checked_add(length).filter(|end| *end <= self.blocks);
             if start < self.first_data_block || end.is_none() {
-                return Err(Error::Corrupt("group descriptor"));
+                return Err(Error::Corrupt("block of the system"));
             }
             match merged.last_mut() {
                 Some(last) if last.0 + last.1 > start => {
-                    return Err(Error::Corrupt("overlapping group structures"));
+                    return Err(Error::Corrupt("overlapping blocks of the system"));
                 }
                 Some(last) if last.0 + last.1 == start => last.1 += length,
                 _ => merged.push((start, length)),

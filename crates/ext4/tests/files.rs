@@ -681,3 +681,70 @@ fn a_deletion_does_not_search_those_that_came_later() {
     // The list is one that others can read.
     must_be_clean(&repaired(&crash, "a crash"), "a crash");
 }
+
+/// A name of an image without checksums may lead to an inode of the system: the journal is not read
+/// or written as a file, and not deleted.
+#[test]
+fn names_of_the_systems_inodes_are_refused() {
+    for (kind, size, options) in [IMAGES[2], IMAGES[3]] {
+        for inode in [1, 7, 8, 10] {
+            let device = Device::new(image::make(size, options));
+            let file_system = open(&device);
+            create(&file_system, "a name that is found").unwrap();
+            run(file_system.close()).unwrap();
+            let mut bytes = device.bytes();
+            let name = b"a name that is found";
+            // In the directory, and in the journal.
+            for at in 0..bytes.len() - name.len() {
+                if bytes[at] == name[0] && bytes[at..].starts_with(name) {
+                    bytes[at - 8..at - 4].copy_from_slice(&u32::to_le_bytes(inode));
+                }
+            }
+            let file_system = open(&Device::new(bytes));
+            let wrong = Some(Error::Corrupt("inode of a directory entry"));
+            assert_eq!(run(file_system.lookup(ROOT, name)).err(), wrong, "{kind}: {inode}");
+            assert_eq!(run(file_system.unlink(ROOT, name, NOW)).err(), wrong, "{kind}: {inode}");
+            let renamed = run(file_system.rename((ROOT, name), (ROOT, b"new"), true, NOW));
+            assert_eq!(renamed.err(), wrong, "{kind}: {inode}");
+            assert!(run(file_system.lookup(ROOT, b"lost+found")).is_ok(), "{kind}");
+            assert_eq!(run(file_system.lookup(ROOT, b"..")).map(|found| found.inode), Ok(ROOT));
+        }
+    }
+}
+
+/// A bitmap without a checksum may say that blocks of the journal are free: its log, or a node of
+/// its extent tree.
+#[test]
+fn blocks_of_the_journal_are_not_allocated() {
+    // Short groups, so that the journal has more extents than its inode has room for.
+    let options = "-b 1024 -g 512 -J size=4 -O ^metadata_csum,^flex_bg,^resize_inode";
+    let image = File::new(&image::make(12 << 20, options));
+    let stat = tool("debugfs").args(["-R", "stat <8>"]).arg(&image.0).output().unwrap();
+    let stat = String::from_utf8(stat.stdout).unwrap();
+    let block = |before: &str| -> u64 {
+        let (_, rest) = stat.split_once(before).expect("an extent");
+        let (_, rest) = rest.split_once("):").unwrap();
+        rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+    };
+    for block in [block("(ETB0"), block("(0-"), block("(0-") + 20] {
+        let image = File::new(&image.bytes());
+        let group = (block - 1) / 512;
+        for command in
+            [format!("freeb {block} 1"), format!("set_block_group {group} free_blocks_count 1")]
+        {
+            let mut debugfs = tool("debugfs");
+            debugfs.args(["-w", "-R", &command]).arg(&image.0);
+            assert!(debugfs.output().unwrap().status.success());
+        }
+        let file_system = open(&Device::new(image.bytes()));
+        let file = create(&file_system, "file").unwrap();
+        let mut position = 0;
+        let error = loop {
+            match run(file_system.write(file, position, &[7; 1024], NOW)) {
+                Ok(count) => position += count as u64,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error, Error::Corrupt("block bitmap"), "{block} of\n{stat}");
+    }
+}

@@ -107,6 +107,16 @@ async fn walk<S: Source>(source: &S, inode: &Inode, logical: u32) -> Result<(Vec
     }
 }
 
+/// The blocks of the nodes on the way to block `logical` of a file.
+pub(crate) async fn nodes<S: Source>(source: &S, inode: &Inode, logical: u32) -> Result<Vec<u64>> {
+    let (steps, _) = walk(source, inode, logical).await?;
+    let blocks = steps.iter().filter_map(|step| match step.place {
+        Place::Root => None,
+        Place::Block(number) => Some(number),
+    });
+    Ok(blocks.collect())
+}
+
 /// Where block `logical` of a file is.
 pub(crate) async fn map<S: Source>(source: &S, inode: &Inode, logical: u32) -> Result<Mapping> {
     let layout = source.layout();

@@ -19,6 +19,7 @@ mod commit;
 mod format;
 mod recovery;
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 pub(crate) use self::commit::{checkpoint, commit};
@@ -41,6 +42,8 @@ struct Run {
 /// The log. Positions are numbers of blocks of the journal's file.
 pub(crate) struct Journal {
     runs: Vec<Run>,
+    /// Blocks of the extent tree of the journal's file.
+    nodes: BTreeSet<u64>,
     head: Head,
     superblock: Vec<u8>,
     /// Where the next transaction goes.
@@ -58,6 +61,7 @@ impl Journal {
     pub fn absent() -> Journal {
         Journal {
             runs: Vec::new(),
+            nodes: BTreeSet::new(),
             head: Head::absent(),
             superblock: Vec::new(),
             next: 0,
@@ -65,6 +69,12 @@ impl Journal {
             sequence: 0,
             interrupted: false,
         }
+    }
+
+    /// The blocks of the disk that are the journal's, as (first, length).
+    pub fn blocks(&self) -> Vec<(u64, u64)> {
+        let runs = self.runs.iter().map(|run| (run.physical, u64::from(run.length)));
+        runs.chain(self.nodes.iter().map(|node| (*node, 1))).collect()
     }
 
     /// Blocks that transactions can have.

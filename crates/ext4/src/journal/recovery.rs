@@ -1,6 +1,6 @@
 //! Opening the journal: finding its blocks, and replaying what a crash left.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -24,8 +24,10 @@ pub(crate) async fn open<S: Source>(source: &S) -> Result<Journal> {
     let blocks = inode.size() / size as u64;
     let blocks = u32::try_from(blocks).map_err(|_| Error::Corrupt("size of the journal"))?;
     let mut runs = Vec::new();
+    let mut nodes = BTreeSet::new();
     let mut logical = 0;
     while logical < blocks {
+        nodes.extend(extent::nodes(source, &inode, logical).await?);
         let mapping = extent::map(source, &inode, logical).await?;
         let physical = mapping.physical.ok_or(Error::Corrupt("hole in the journal"))?;
         runs.push(Run { logical, physical, length: mapping.length });
@@ -44,6 +46,7 @@ pub(crate) async fn open<S: Source>(source: &S) -> Result<Journal> {
     }
     let mut journal = Journal {
         runs,
+        nodes,
         head,
         superblock,
         next: head.first,

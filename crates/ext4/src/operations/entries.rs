@@ -72,7 +72,7 @@ pub(crate) async fn find<S: Source>(source: &S, directory: &Inode, name: &[u8]) 
         for (number, block) in &some {
             let found = directory::entries(block, checksums).find(|entry| entry.name == name);
             if let Some(entry) = found {
-                if entry.inode > source.layout().inodes {
+                if !source.layout().is_named(entry.inode) {
                     return Err(Error::Corrupt("inode of a directory entry"));
                 }
                 return Ok(Found { inode: entry.inode, block: *number });
