@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::future::Future;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 
 use crate::block::Block;
 use crate::error::{Error, Result};
@@ -32,7 +32,11 @@ pub trait BlockDevice: Send + Sync {
     ) -> impl Future<Output = core::result::Result<(), DeviceError>> + Send;
 
     /// Writes `data` to `position`. Only [`flush`](BlockDevice::flush) makes it durable. A sector
-    /// is written as a whole or not at all.
+    /// is written as a whole or not at all. After an error, no part of it is still under way.
+    ///
+    /// If the future is dropped, the device may have written nothing, or something; but it must not
+    /// do so after a later write of the same sectors. A device that cannot promise that is for
+    /// callers that drop no future of an operation that changes something or commits.
     fn write(
         &self,
         position: u64,
@@ -70,7 +74,10 @@ pub(crate) async fn write_blocks<D: BlockDevice>(
         requests.push((first * block_size as u64, data));
         rest = others;
         if requests.len() == IN_FLIGHT || rest.is_empty() {
-            try_join_all(requests.iter().map(|(at, data)| device.write(*at, data))).await?;
+            // All of them, also after an error: a write that is left with the device could come
+            // after its repetition.
+            let writes = requests.iter().map(|(at, data)| device.write(*at, data));
+            join_all(writes).await.into_iter().collect::<core::result::Result<(), _>>()?;
             requests.clear();
         }
     }

@@ -228,3 +228,53 @@ fn dropped_futures_change_nothing_or_all() {
         }
     }
 }
+
+/// A request of a commit fails while others are under way. The device performs them, also if the
+/// library is not interested any more; then they must not come after those of the next commit.
+#[test]
+fn writes_of_a_commit_that_failed_do_not_overtake_the_next_one() {
+    let (kind, size, options) = IMAGES[1];
+    let image = image::make(size, options);
+    let mut failures = 0;
+    for seed in 0..rounds(40) {
+        let mut random = Random::new(seed);
+        let device = Device::new(image.clone());
+        let file_system = open(&device);
+        let block = file_system.block_size();
+        let file = run(file_system.create(ROOT, b"file", Kind::Regular, NEW)).unwrap().inode;
+        // Not neighbours, so that each block is a request.
+        let write = |value: u8| {
+            for index in (0..24).rev().step_by(2) {
+                let at = index * block as u64;
+                run(file_system.write(file, at, &vec![value; block], NOW)).unwrap();
+            }
+        };
+        write(1);
+        run(file_system.sync()).unwrap();
+        write(2);
+        {
+            let mut disk = device.0.lock().unwrap();
+            (disk.slow, disk.late) = (Some(random.clone()), Some(random.clone()));
+            disk.fail_after = Some(random.below(4));
+        }
+        failures += u64::from(run(file_system.sync()).is_err());
+        device.0.lock().unwrap().fail_after = None;
+        write(3);
+        run(file_system.sync()).unwrap();
+        // Time for what is late.
+        for number in 0..20 {
+            let name = format!("another file {number}").into_bytes();
+            run(file_system.create(ROOT, &name, Kind::Regular, NEW)).unwrap();
+            run(file_system.sync()).unwrap();
+        }
+        drop(file_system);
+        device.0.lock().unwrap().late = None;
+        let file_system = open(&device);
+        let mut content = vec![0; 24 * block];
+        assert_eq!(run(file_system.read(file, 0, &mut content)), Ok(24 * block));
+        let old = content.iter().filter(|byte| !matches!(byte, 0 | 3)).count();
+        assert_eq!(old, 0, "{kind}, seed {seed}: bytes of an earlier commit");
+        run(file_system.close()).unwrap();
+    }
+    assert!(failures > 5, "{failures} commits failed");
+}

@@ -23,9 +23,54 @@ pub struct Disk {
     pub fail_after: Option<u64>,
     /// Whether requests wait to be polled once more or up to four times.
     pub slow: Option<Random>,
+    /// Whether a write that is dropped is performed later, at a random time.
+    pub late: Option<Random>,
+    dropped: Vec<(u64, Vec<u8>)>,
     pub reads: u64,
     pub writes: u64,
     pub flushes: u64,
+}
+
+impl Disk {
+    fn write(&mut self, position: u64, data: &[u8]) {
+        self.writes += 1;
+        assert!(position.is_multiple_of(512) && data.len().is_multiple_of(512));
+        let at = usize::try_from(position).unwrap();
+        for (sector, content) in (at / SECTOR..).zip(data.as_chunks::<SECTOR>().0) {
+            let place = sector * SECTOR..(sector + 1) * SECTOR;
+            let before: [u8; SECTOR] = self.bytes[place.clone()].try_into().unwrap();
+            self.unflushed.entry(sector).or_insert_with(|| vec![before]).push(*content);
+            self.bytes[place].copy_from_slice(content);
+        }
+    }
+
+    /// Performs some of the writes that were dropped.
+    fn perform_dropped(&mut self) {
+        let Some(mut random) = self.late.clone() else { return };
+        for (position, data) in std::mem::take(&mut self.dropped) {
+            match random.below(8) {
+                0 => self.write(position, &data),
+                _ => self.dropped.push((position, data)),
+            }
+        }
+        self.late = Some(random);
+    }
+}
+
+/// A write that has begun; if it is dropped, the disk has it nevertheless.
+struct Begun<'a> {
+    device: &'a Device,
+    position: u64,
+    data: Option<&'a [u8]>,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let mut disk = self.device.0.lock().unwrap();
+        if let (Some(data), true) = (self.data, disk.late.is_some()) {
+            disk.dropped.push((self.position, data.to_vec()));
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -39,6 +84,8 @@ impl Device {
             left: u64::MAX,
             fail_after: None,
             slow: None,
+            late: None,
+            dropped: Vec::new(),
             reads: 0,
             writes: 0,
             flushes: 0,
@@ -84,6 +131,7 @@ impl Device {
             return Err(DeviceError);
         }
         disk.left -= 1;
+        disk.perform_dropped();
         if let Some(left) = &mut disk.fail_after {
             if *left == 0 {
                 disk.fail_after = None;
@@ -123,17 +171,11 @@ impl BlockDevice for Device {
     }
 
     async fn write(&self, position: u64, data: &[u8]) -> Result<(), DeviceError> {
-        Device::wait(self.begin()?).await;
-        let mut disk = self.0.lock().unwrap();
-        disk.writes += 1;
-        assert!(position.is_multiple_of(512) && data.len().is_multiple_of(512));
-        let at = usize::try_from(position).unwrap();
-        for (sector, content) in (at / SECTOR..).zip(data.as_chunks::<SECTOR>().0) {
-            let place = sector * SECTOR..(sector + 1) * SECTOR;
-            let before: [u8; SECTOR] = disk.bytes[place.clone()].try_into().unwrap();
-            disk.unflushed.entry(sector).or_insert_with(|| vec![before]).push(*content);
-            disk.bytes[place].copy_from_slice(content);
-        }
+        let polls = self.begin()?;
+        let mut begun = Begun { device: self, position, data: Some(data) };
+        Device::wait(polls).await;
+        begun.data = None;
+        self.0.lock().unwrap().write(position, data);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use cops::fs::OpenOptions;
 use cops::io::{Result, Seek, SeekFrom, read_at, synchronise, write_at};
 use cops_ext4::{BlockDevice, DeviceError};
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 
 /// Bytes of one request to the kernel.
 const REQUEST_BYTES: usize = 16 * 1024;
@@ -65,7 +65,8 @@ impl BlockDevice for Disk {
     async fn write(&self, position: u64, data: &[u8]) -> core::result::Result<(), DeviceError> {
         let places = (position..).step_by(REQUEST_BYTES);
         let parts = data.chunks(REQUEST_BYTES).zip(places);
-        try_join_all(parts.map(|(part, at)| self.write_part(at, part))).await.map(drop)
+        // All of them, also after an error: none is under way when this returns.
+        join_all(parts.map(|(part, at)| self.write_part(at, part))).await.into_iter().collect()
     }
 
     async fn flush(&self) -> core::result::Result<(), DeviceError> {

@@ -24,8 +24,9 @@ use cops::fs::OpenOptions;
 use cops::fs::server::{Server, unmount};
 use cops::io::{AsFd, Result};
 use cops::process::{self, ExitCode};
+use cops::sync::Event;
 use cops::task::{self, JoinHandle, Priority};
-use cops::time::{Duration, since_1970, sleep};
+use cops::time::{Duration, Elapsed, since_1970, sleep, timeout};
 use cops_ext4::{Ext4, Time};
 
 use disk::Disk;
@@ -86,6 +87,8 @@ struct Served {
     files: Arc<Ext4<Disk>>,
     serving: JoinHandle<Result<()>>,
     writing_back: JoinHandle<()>,
+    /// Whether the coroutine that writes back is to end.
+    stop: Arc<Event>,
 }
 
 impl Served {
@@ -104,8 +107,10 @@ impl Served {
         let disk = OpenOptions::new().read(true).open("/dev/vda").await?;
         server.mount_on_disk(PLACE, cops_ext4::ROOT.into(), disk.as_fd()).await?;
         let serving = task::spawn_join(server.serve(Files::new(files.clone())), Priority::DEFAULT);
-        let writing_back = task::spawn_join(write_back(files.clone()), Priority::LEAST_URGENT);
-        Ok(Some(Self { files, serving, writing_back }))
+        let stop = Arc::new(Event::new());
+        let writing_back = write_back(files.clone(), stop.clone());
+        let writing_back = task::spawn_join(writing_back, Priority::LEAST_URGENT);
+        Ok(Some(Self { files, serving, writing_back, stop }))
     }
 
     /// Unmounts and closes it.
@@ -114,7 +119,9 @@ impl Served {
         if let Ok(served) = self.serving.await {
             served?;
         }
-        task::cancel(self.writing_back.id());
+        // Not cancelled: a write that has begun must not come after those of `close`.
+        self.stop.set();
+        let _ = self.writing_back.await;
         let mut files = self.files;
         // The last handlers have replied, and are about to drop their references.
         let files = loop {
@@ -131,10 +138,9 @@ impl Served {
     }
 }
 
-/// Makes changes durable now and then, and keeps the journal short.
-async fn write_back(files: Arc<Ext4<Disk>>) {
-    loop {
-        sleep(SYNC_INTERVAL).await;
+/// Makes changes durable now and then, and keeps the journal short, until it is to `stop`.
+async fn write_back(files: Arc<Ext4<Disk>>, stop: Arc<Event>) {
+    while let Err(Elapsed) = timeout(SYNC_INTERVAL, stop.wait()).await {
         // What the kernel keeps comes first. It fails for want of memory only, and the next one
         // comes soon.
         let _ = cops::fs::synchronise_all().await;
