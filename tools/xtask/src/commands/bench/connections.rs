@@ -171,8 +171,9 @@ fn fill(prepared: &Prepared, machine: &Machine, model: Model, step: &mut Step) -
             after = server.statistics()?;
         }
     }
+    step.detail(&format!("{} connections, until they are idle", held.len()));
     // A full machine may still answer the request for its counters; if not, the last ones count.
-    after = server.statistics().unwrap_or(after);
+    after = idle_statistics(&mut server).unwrap_or(after);
     let counted = after.get("connections").max(1);
     let mut row = Row::new();
     row.insert("model".into(), model.name().into());
@@ -213,6 +214,12 @@ fn settled(server: &mut Server, connections: u64) -> Outcome<Statistics> {
 pub fn let_connections_rest(server: &mut Server) -> Outcome<()> {
     let end = Instant::now() + REST;
     server.attend(|| Ok((Instant::now() >= end).then_some(())))
+}
+
+/// The counters once the connections are idle.
+fn idle_statistics(server: &mut Server) -> Outcome<Statistics> {
+    let_connections_rest(server)?;
+    server.statistics()
 }
 
 /// A connection that has been answered once.
