@@ -9,7 +9,8 @@
 //! client can hide (the client's own lateness is reported too).
 //!
 //! A server that was slow during the warm-up answers what is left of that in the window, and so
-//! more than was asked for in it. With `--settle-seconds` the warm-up ends when that is gone.
+//! more than was asked for in it. With `--settle-seconds` the warm-up ends when that is gone, or at
+//! that limit; the result says which (`settled`).
 //!
 //! # Pauses
 //!
@@ -59,6 +60,9 @@ pub struct Measurements {
     pub last_answer_ns: u64,
     /// When the measuring window began, since the load began.
     pub warm_up_ns: u64,
+    /// Whether the backlog of the warm-up was gone when the window began; `None` if the warm-up did
+    /// not wait for that.
+    pub settled: Option<bool>,
     /// Descriptions of the first errors.
     pub complaints: Vec<String>,
 }
@@ -135,6 +139,7 @@ impl<'a> Run<'a> {
                 send_lateness: Durations::new(),
                 last_answer_ns: 0,
                 warm_up_ns: 0,
+                settled: None,
                 complaints: Vec::new(),
             },
             next_due: 0,
@@ -368,6 +373,7 @@ impl<'a> Run<'a> {
             }
         }
         self.measurements.warm_up_ns = self.schedule.window_ns.start;
+        self.measurements.settled = self.schedule.settled;
         self.measurements
     }
 
@@ -403,6 +409,8 @@ struct Schedule {
     window_ns: std::ops::Range<u64>,
     /// From when on the warm-up ends as soon as its backlog is gone, until it has ended.
     settles_from_ns: Option<u64>,
+    /// Whether the warm-up has ended because its backlog was gone, if it waits for that.
+    settled: Option<bool>,
     closed: bool,
 }
 
@@ -415,6 +423,7 @@ impl Schedule {
             period_ns: seconds_to_ns(settings.period_ms / 1e3).max(1),
             window_ns: start + settle_ns..end + settle_ns,
             settles_from_ns: (settle_ns > 0).then_some(start),
+            settled: (settle_ns > 0).then_some(false),
             closed: settings.waits_for_answers(),
         }
     }
@@ -438,6 +447,7 @@ impl Schedule {
             // What is due now has been sent, so it is not of the window.
             self.window_ns = now_ns + 1..now_ns + 1 + length_ns;
             self.settles_from_ns = None;
+            self.settled = Some(true);
         }
     }
 
@@ -520,11 +530,38 @@ mod tests {
         early.settle(SECOND + 9, 40);
         assert_eq!(early.window_ns, SECOND + 10..3 * SECOND + 10);
         assert!(!early.is_settling(SECOND + 10));
+        assert_eq!(early.settled, Some(true));
 
         let mut late = schedule.clone();
         late.settle(4 * SECOND, 41);
         assert_eq!(late.window_ns, schedule.window_ns);
         assert!(!late.is_settling(4 * SECOND));
+        assert_eq!(late.settled, Some(false));
+    }
+
+    #[test]
+    fn a_backlog_that_is_left_is_in_the_row() {
+        let row_of = |line: &str, settle: fn(&mut Schedule)| {
+            let settings =
+                Arguments::parse_from(["cops-loadgen"].into_iter().chain(line.split(' '))).load;
+            let side = matrix_message::Side::new(1).unwrap();
+            let workload = Workload::new(matrix_message::Operation::MultiplyU64, side, 1);
+            let mut run = Run::new(&settings, &workload, Vec::new());
+            // There are no connections that could lack an answer.
+            run.next_due = u64::MAX;
+            settle(&mut run.schedule);
+            let outcome = crate::outcome::Outcome::new(&settings, &[], &run.finish());
+            let json: serde_json::Value = serde_json::from_str(&outcome.to_json()).unwrap();
+            ["warm_up_seconds", "settled"].map(|column| json["rows"][0][column].clone())
+        };
+        let line = "--connections 100 --period-ms 100 --seconds 2 --warmup-seconds 1";
+        let settles = format!("{line} --settle-seconds 3");
+        let left = row_of(&settles, |schedule| schedule.settle(4_000_000_000, 41));
+        assert_eq!(left, [serde_json::Value::from(4.0), false.into()]);
+        let gone = row_of(&settles, |schedule| schedule.settle(1_499_999_999, 0));
+        assert_eq!(gone, [serde_json::Value::from(1.5), true.into()]);
+        let not_asked = row_of(line, |_| ());
+        assert_eq!(not_asked, [serde_json::Value::Null, serde_json::Value::Null]);
     }
 
     #[test]

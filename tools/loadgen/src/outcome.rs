@@ -15,7 +15,7 @@ use crate::load::Measurements;
 use crate::statistics::{Durations, INTERVAL_NS, Statistics};
 
 /// Columns of a row, which labels may not use.
-pub const COLUMNS: [&str; 17] = [
+pub const COLUMNS: [&str; 19] = [
     "loop",
     "connections",
     "matrix",
@@ -32,6 +32,8 @@ pub const COLUMNS: [&str; 17] = [
     "throughput_rps",
     "latency_us",
     "send_lateness_us",
+    "warm_up_seconds",
+    "settled",
     "config",
 ];
 /// Columns that the data contract requires in every row.
@@ -84,6 +86,12 @@ struct Row {
     /// Of the whole run, in an open loop.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     send_lateness_us: Option<LatenessColumns>,
+    /// How long the warm-up was, if it could be longer than asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    warm_up_seconds: Option<f64>,
+    /// Whether its backlog was gone then. Otherwise the window has answered that too.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    settled: Option<bool>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -148,6 +156,8 @@ impl Row {
                 deviation: thousandths(latency.deviation_us()),
             },
             send_lateness_us: None,
+            warm_up_seconds: None,
+            settled: None,
         }
     }
 
@@ -171,8 +181,13 @@ impl Outcome {
             Some(_) => measurements.last_answer_ns.max(1) as f64 / 1e9,
             None => settings.seconds,
         };
-        let row_of =
-            |statistics: &Statistics| Row::new(settings, labels, statistics, window_seconds);
+        let settled = measurements.settled;
+        let warm_up_seconds = thousandths(measurements.warm_up_ns as f64 / 1e9);
+        let row_of = |statistics: &Statistics| Row {
+            warm_up_seconds: settled.map(|_| warm_up_seconds),
+            settled,
+            ..Row::new(settings, labels, statistics, window_seconds)
+        };
         let lateness = &measurements.send_lateness;
         let columns = |lateness: &Durations| LatenessColumns {
             p50: lateness.percentile_us(0.5),
@@ -267,6 +282,7 @@ mod tests {
             send_lateness: Durations::new(),
             last_answer_ns: 0,
             warm_up_ns: 0,
+            settled: None,
             complaints: Vec::new(),
         };
         Outcome::new(&arguments.load, &arguments.label, &measurements)

@@ -231,6 +231,8 @@ fn a_backlog_of_the_warm_up_is_not_answered_in_the_window() {
     assert!(ran.number("throughput_rps") <= 409.0, "{}", ran.row());
     let warm_up = ran.json["config"]["warmup_seconds"].as_f64().unwrap();
     assert!((1.2..6.2).contains(&warm_up), "{warm_up}");
+    assert!((ran.number("warm_up_seconds") - warm_up).abs() < 1e-3, "{}", ran.row());
+    assert_eq!(ran.json["rows"][0]["settled"], true, "{}", ran.row());
 }
 
 #[test]

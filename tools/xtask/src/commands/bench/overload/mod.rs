@@ -76,6 +76,9 @@ pub fn measure(
     }
     let rows = compared(rounds::medians(&rows));
     println!("\nmedians of {rounds} runs\n{}", table(&rows).plain());
+    if rows.iter().any(is_unsettled) {
+        println!("{UNSETTLED} a backlog of the warm-up was left, and is among the answers");
+    }
     for line in worst(&rows) {
         println!("{line}");
     }
@@ -213,6 +216,14 @@ fn worst(rows: &[Row]) -> Vec<String> {
     lines.collect()
 }
 
+/// Marks a load that [`is_unsettled`].
+const UNSETTLED: &str = "*";
+
+/// Whether a backlog of the warm-up was left when the measurement began, in one of the runs.
+fn is_unsettled(row: &Row) -> bool {
+    row.get("settled").and_then(Value::as_bool) == Some(false)
+}
+
 /// The part of the closed loop's throughput that an open loop offers.
 fn load(row: &Row) -> Option<&str> {
     row.get("load").and_then(Value::as_str)
@@ -225,8 +236,9 @@ fn table(rows: &[Row]) -> Table {
     for row in rows {
         let whole = |path: &str| format!("{:.0}", number(row, path));
         let part = row.get("of_peak").and_then(Value::as_f64);
+        let mark = if is_unsettled(row) { UNSETTLED } else { "" };
         table.add([
-            load(row).unwrap_or("closed").to_owned(),
+            format!("{}{mark}", load(row).unwrap_or("closed")),
             whole("matrix"),
             whole("connections"),
             whole("offered_rps"),
@@ -297,5 +309,23 @@ mod tests {
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert!(lines.contains(&vec!["closed", "1", "256", "0", "100", "-", "7", "9"]), "{text}");
         assert!(lines.contains(&vec!["4", "1", "256", "400", "90", "0.75", "7", "9"]), "{text}");
+    }
+
+    #[test]
+    fn a_load_that_did_not_settle_in_one_of_its_runs_is_marked() {
+        let run = |settled: bool| {
+            let mut run = row(1, Some("0.75"), 75.0, 80.0);
+            run.insert("settled".into(), settled.into());
+            run
+        };
+        for (runs, shown) in [
+            ([run(true), run(true), run(true)], "0.75"),
+            ([run(true), run(false), run(true)], "0.75*"),
+        ] {
+            let medians = rounds::medians(&runs);
+            let text = table(&medians).plain();
+            let load = text.lines().last().and_then(|line| line.split_whitespace().next());
+            assert_eq!(load, Some(shown), "{text}");
+        }
     }
 }
