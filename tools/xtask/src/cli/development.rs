@@ -112,6 +112,8 @@ pub struct Fuzz {
 #[command(
     after_help = "Every figure in the documents of the root, crates/*/README.md and docs/book is generated from docs/results. To measure everything\n\
     anew and put it into the documents, on a machine that does nothing else: ./cops report measure\n\n\
+    Files with times of Linux (files, ring-wall, pipe-wall, peers*) need COPS_QEMU to name QEMU 10 or newer, because an\n\
+    older one slows Linux down. Those over a tap device (idle-connections, scale, peers*, overload) need root.\n\n\
     Examples:\n  \
     ./cops report list\n  \
     ./cops report figures\n  \
@@ -141,7 +143,8 @@ pub enum ReportAction {
         #[arg(long)]
         check: bool,
     },
-    /// Make data files again, then insert the figures (takes long)
+    /// Make data files again, then insert the figures (takes long). Times of Linux need QEMU 10 or
+    /// newer (COPS_QEMU); a tap device needs root
     Measure {
         /// The files to make, as `list` names them [default: all]
         names: Vec<String>,

@@ -11,6 +11,7 @@ use crate::figures::sources::{self, Age, Make, SOURCES, Source};
 use crate::figures::{self, Data};
 use crate::page;
 use crate::process;
+use crate::qemu::version::Qemu;
 use crate::workspace::{Workspace, write_if_changed};
 
 /// Data are old, and a list says so, after so many commits that have changed what they measure.
@@ -107,6 +108,18 @@ fn measure(workspace: &Workspace, names: &[String], stale: bool) -> Outcome<u8> 
     let mut failed = Vec::new();
     for (index, source) in chosen.iter().enumerate() {
         println!("{} of {}: {}", index + 1, chosen.len(), source.make.shown());
+        if source.has_times_of_linux()
+            && let Ok(qemu) = Qemu::find()
+            && !sources::is_fit_for_linux(&qemu.version)
+        {
+            println!(
+                "not measured: it has times of Linux, which QEMU {} slows down; \
+                 COPS_QEMU must name QEMU 10 or newer",
+                qemu.version
+            );
+            failed.push(source.name);
+            continue;
+        }
         if !make(workspace, source.make)? {
             failed.push(source.name);
         }

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-/// Formats a value. The form is empty (text, or a whole number), `N` (that many decimals), `sN`
-/// (that many significant digits), or `us` or `ns` (a time in that unit, converted to the unit that
+/// Formats a value. The form is empty (text, or a whole number), `word` (the first word of a text,
+/// such as a version without its package), `N` (that many decimals), `sN` (that many significant
+/// digits), or `us` or `ns` (a time in that unit, converted to the unit that
 /// fits, with three significant digits; 0 is `none`: nothing was measured). With `>W` behind it: as
 /// in a table for a terminal, without commas and at least `W` characters wide.
 pub fn format(value: &Value, form: &str) -> Result<String, String> {
@@ -20,6 +21,10 @@ pub fn format(value: &Value, form: &str) -> Result<String, String> {
             Value::Number(number) if number.is_u64() => Ok(separated(&number.to_string())),
             other => Err(format!("{other} needs a form, as in {{file:path|1}}")),
         };
+    }
+    if form == "word" {
+        let word = value.as_str().and_then(|text| text.split_whitespace().next());
+        return word.map(str::to_owned).ok_or_else(|| format!("{value} has no word"));
     }
     let number = value.as_f64().ok_or_else(|| format!("{value} is no number"))?;
     match form {
@@ -98,6 +103,7 @@ mod tests {
             (json!(0.0), "us", "none"),
             (json!("kcuc"), "", "kcuc"),
             (json!(false), "", "no"),
+            (json!("10.0.2 (Debian 1:10.0.2+ds-2)"), "word", "10.0.2"),
             (json!(-1234.5), "1", "-1,234.5"),
             (json!(3200), "0>6", "  3200"),
             (json!(3200), ">2", "3200"),
@@ -107,6 +113,8 @@ mod tests {
         }
         assert!(format(&json!(1.5), "").is_err());
         assert!(format(&json!("x"), "1").is_err());
+        assert!(format(&json!(""), "word").is_err());
+        assert!(format(&json!(10), "word").is_err());
         assert!(format(&json!(1), "sx").is_err());
         assert!(format(&json!(null), "").is_err());
         assert!(format(&json!(1), "0>x").is_err());

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::Data;
+use crate::qemu::version::parse_version;
 use crate::workspace::{Workspace, git};
 
 /// The command that makes a data file.
@@ -34,6 +35,22 @@ pub struct Source {
     /// Files and folders on which the figures depend. The data are stale once a later commit has
     /// changed these.
     pub measures: &'static [&'static str],
+}
+
+impl Source {
+    /// Whether it has times of Linux beside those of COPS (see [`is_fit_for_linux`]). `libc-test`
+    /// has results, which do not depend on the emulator's speed.
+    pub fn has_times_of_linux(&self) -> bool {
+        let Make::Cops(words) = self.make else { return false };
+        let has = |word: &&str| words.contains(word);
+        ["files", "peers", "pipe", "ring"].iter().any(has) && !has(&"--icount")
+    }
+}
+
+/// Whether times of Linux may be measured with this version of QEMU: one before 10 slows Linux down
+/// and COPS not (decision 58).
+pub fn is_fit_for_linux(qemu: &str) -> bool {
+    parse_version(qemu).is_some_and(|(major, _)| major >= 10)
 }
 
 const SYSTEM: &[&str] = &["kernel", "crates", "user", "tools/loadgen"];
@@ -670,6 +687,27 @@ pub fn judge(data: &Data) -> Vec<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn times_of_linux_are_those_of_a_recent_emulator() {
+        for (version, is_fit) in
+            [("7.2.22 (Debian 1:7.2+dfsg-7)", false), ("9.2.0", false), ("10.0.2", true)]
+        {
+            assert_eq!(is_fit_for_linux(version), is_fit, "{version}");
+        }
+        let timed = SOURCES.iter().filter(|source| source.has_times_of_linux());
+        let expected = [
+            "files",
+            "ring-wall",
+            "pipe-wall",
+            "peers",
+            "peers-15",
+            "peers-4",
+            "peers-open",
+            "peers-open-4",
+        ];
+        assert_eq!(timed.map(|source| source.name).collect::<Vec<_>>(), expected);
+    }
 
     #[test]
     fn each_row_of_an_experiment_has_its_columns() {

@@ -59,7 +59,8 @@ fn version_of(program: &Path) -> Outcome<String> {
 }
 
 /// Major and minor number at the start of `version`.
-fn parse_version(version: &str) -> Option<(u32, u32)> {
+/// Major and minor number of a version string.
+pub fn parse_version(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.split(|character: char| !character.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
