@@ -20,6 +20,34 @@ fn papers() -> Vec<Row> {
     rows.iter().map(|row| Row(row.as_object().unwrap().clone())).collect()
 }
 
+/// What the section about the pipe says of Linux's tasks, of the data that it shows.
+#[test]
+fn the_chapters_sentences_about_tokio_hold_of_the_data() {
+    let data: Value =
+        serde_json::from_str(include_str!("../../../../docs/results/pipe.json")).unwrap();
+    let rows = data["rows"].as_array().unwrap();
+    let of = |system: &str, model: &str, like: &Value| {
+        let is = |row: &&Value| {
+            row["system"] == system
+                && row["model"] == model
+                && ["mode", "n", "bytes"].iter().all(|name| row[*name] == like[*name])
+        };
+        rows.iter().find(is).and_then(|row| row["instructions"].as_f64()).unwrap()
+    };
+    let mut few = Vec::new();
+    for row in rows.iter().filter(|row| row["system"] == "linux" && row["model"] == "task") {
+        let times = of("linux", "task", row) / of("cops", "coroutine", row);
+        let n = row["n"].as_u64().unwrap();
+        if row["mode"] == "steady" && row["bytes"] == 4096 && n <= 10 {
+            assert!(times < 1.0, "{times} times: {row}");
+            few.push(n);
+        } else {
+            assert!(times > 1.0, "{times} times: {row}");
+        }
+    }
+    assert_eq!(few, [1, 2, 10]);
+}
+
 fn chain_rows(bytes: &[u32]) -> Value {
     let mut rows = Vec::new();
     for bytes in bytes {
