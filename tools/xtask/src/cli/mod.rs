@@ -15,7 +15,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use bench::{Bench, Loop, Measurement, Peer};
 pub use development::{Check, Fuzz, Report, ReportAction, Test};
 pub use machine::{Idle, Machine};
-pub use observe::{Profile, Top, Trace};
+pub use observe::{PROFILE_OPTIONS, Profile, Top, Trace};
 pub use programs::{Debug, Exec, Model, Run, Serve, Shell};
 pub use values::CONNECTIONS_MAX;
 
@@ -46,12 +46,19 @@ impl Cli {
         let matches = Self::command().try_get_matches_from(words)?;
         let mut cli =
             Self::from_arg_matches(&matches).map_err(|error| error.format(&mut Self::command()))?;
-        if let (Command::Bench(bench), Some((_, matches))) =
-            (&mut cli.command, matches.subcommand())
-        {
+        if let Some((_, matches)) = matches.subcommand() {
             let is_given =
                 |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
-            bench.given = bench::MACHINE.into_iter().filter(is_given).collect();
+            match &mut cli.command {
+                Command::Bench(bench) => {
+                    bench.given = bench::MACHINE.into_iter().filter(is_given).collect();
+                }
+                Command::Profile(profile) => {
+                    let names = observe::PROFILE_OPTIONS.into_iter().flatten().copied();
+                    profile.given = names.filter(is_given).collect();
+                }
+                _ => {}
+            }
         }
         Ok(cli)
     }

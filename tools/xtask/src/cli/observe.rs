@@ -89,7 +89,7 @@ pub struct Trace {
 )]
 pub struct Profile {
     /// Compare two profiles: folders that this command has written, or their profile.folded
-    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["argv", "out", "add", "connections", "requests", "disk"])]
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["argv", "out", "add", "connections", "requests", "disk", "mem", "verbose"])]
     pub compare: Option<Vec<PathBuf>>,
     /// The folder to write [default: results/profile in the target folder]
     #[arg(long, value_name = "FOLDER")]
@@ -106,18 +106,22 @@ pub struct Profile {
     /// With run: write the instructions of each stage of a request, and its budget, to this file
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     pub json: Option<PathBuf>,
-    /// Add the files of this folder to the root image (repeatable; later ones win)
+    /// With a program: add the files of this folder to the root image (repeatable; later ones win)
     #[arg(long, value_name = "HOST_DIR")]
     pub add: Vec<PathBuf>,
-    /// The contents of the machine's disk, /dev/vda: a file of this host, which the machine writes
+    /// With a program: the contents of the machine's disk, /dev/vda: a file of this host, which the
+    /// machine writes
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
     /// Memory of the machine
     #[arg(long, default_value = "512M", value_name = "SIZE", value_parser = parse_memory)]
     pub mem: String,
-    /// Also show the kernel's log and the firmware's messages (on standard error)
+    /// With a program: also show the kernel's log and the firmware's messages (on standard error)
     #[arg(long, short)]
     pub verbose: bool,
+    /// Those of [`PROFILE_OPTIONS`] that were given.
+    #[arg(skip)]
+    pub given: Vec<&'static str>,
     /// The program in the root image and its arguments; or `run`: the matrix server, per request of
     /// a closed loop with 1 x 1 matrices
     #[arg(
@@ -128,3 +132,8 @@ pub struct Profile {
     )]
     pub argv: Vec<String>,
 }
+
+/// The options of `profile` that are not for every argument: those for `run`, and those for a
+/// program.
+pub const PROFILE_OPTIONS: [&[&str]; 2] =
+    [&["connections", "requests", "json"], &["add", "disk", "verbose"]];

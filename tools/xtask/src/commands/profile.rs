@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Prepared;
 use crate::build::host;
-use crate::cli::{Machine as MachineOptions, Model, Profile as Options};
+use crate::cli::{Machine as MachineOptions, Model, PROFILE_OPTIONS, Profile as Options};
 use crate::error::{Because, Failure, Outcome};
 use crate::profile::images::Images;
 use crate::profile::paths::Profile;
@@ -44,12 +44,14 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome<u8> {
         return Ok(0);
     }
     let is_service = names_service(&options.argv)?;
+    refuse_unused(options, is_service)?;
     let progress = if is_service { Progress::Lines } else { Progress::Transient };
     let prepared = Prepared::new(workspace, progress)?;
     let profiler = Profiler::new(workspace, &prepared, progress)?;
     let mut wrong = false;
     let (profile, title, check, status) = if is_service {
-        let served = profiler.serve(workspace, options.connections, options.requests)?;
+        let served =
+            profiler.serve(workspace, &options.mem, options.connections, options.requests)?;
         let check = served.check();
         wrong = !served.is_exact();
         let title = format!(
@@ -227,10 +229,16 @@ impl<'a> Profiler<'a> {
     /// The load runs twice, first with few requests and then with that many more, and the profile
     /// is the difference: opening and closing connections is not in it. The counts are those at
     /// the moments when the kernel reads its counters.
-    pub fn serve(&self, workspace: &Workspace, connections: u32, requests: u32) -> Outcome<Served> {
+    pub fn serve(
+        &self,
+        workspace: &Workspace,
+        mem: &str,
+        connections: u32,
+        requests: u32,
+    ) -> Outcome<Served> {
         let client = Client::build(workspace, Progress::Transient)?;
         let argv = service::server_arguments(Model::Kcuc, 1);
-        let mut boot = self.prepared.boot(&machine("512M".into(), false), &argv, &[])?;
+        let mut boot = self.prepared.boot(&machine(mem.to_owned(), false), &argv, &[])?;
         // The peer is outside of the machine.
         boot.count_instructions = Some(Idle::Waited);
         self.instrument(&mut boot);
@@ -290,6 +298,19 @@ fn names_service(argv: &[String]) -> Outcome<bool> {
     }
 }
 
+/// Fails if an option was given that has an effect only on the other kind of argument: a profile
+/// would otherwise be taken for one that was made as asked.
+fn refuse_unused(options: &Options, is_service: bool) -> Outcome<()> {
+    let [for_service, for_program] = PROFILE_OPTIONS;
+    let unused = if is_service { for_program } else { for_service };
+    let Some(option) = options.given.iter().find(|option| unused.contains(option)) else {
+        return Ok(());
+    };
+    let argument = if is_service { "run" } else { "a program" };
+    Err(Failure::new(format!("--{option} has no effect on ./cops profile with {argument}"))
+        .advise("./cops profile --help says which options are for `run` and which for a program"))
+}
+
 fn machine(mem: String, verbose: bool) -> MachineOptions {
     MachineOptions { verbose, ..MachineOptions::new(1, &mem) }
 }
@@ -333,6 +354,44 @@ mod tests {
             assert!(served(-15_000, counted).is_exact(), "{counted}");
         }
         assert!(!served(-15_000, 980_000 - 2800).is_exact());
+    }
+
+    #[test]
+    fn an_option_without_effect_is_refused() {
+        use crate::cli::{Cli, Command};
+        let judged = |words: &str| {
+            let words = ["cops", "profile"].into_iter().chain(words.split(' '));
+            let Command::Profile(options) = Cli::parse_words(words).unwrap().command else {
+                panic!("not profile")
+            };
+            let is_service = names_service(&options.argv).unwrap();
+            refuse_unused(&options, is_service).map_err(|failure| failure.to_string())
+        };
+        for (words, option) in [
+            ("--add d run", "--add"),
+            ("--disk d.img run", "--disk"),
+            ("--verbose run", "--verbose"),
+            ("-v run", "--verbose"),
+            ("--json s.json /bin/measure costs", "--json"),
+            // Also if it is what is used where nothing is given.
+            ("--connections 64 /bin/hello", "--connections"),
+            ("--requests 100 /bin/hello", "--requests"),
+        ] {
+            let failure = judged(words).expect_err(words);
+            assert!(failure.contains(&format!("{option} has no effect")), "{words}: {failure}");
+        }
+        for words in [
+            "run",
+            "--mem 64M --json s.json --connections 8 --requests 9 --rows 5 --out o run",
+            "--mem 64M --add d --add e --disk d.img -v --rows 5 --out o /bin/hello --json -v",
+        ] {
+            assert_eq!(judged(words), Ok(()), "{words}");
+        }
+        // With --compare, clap refuses them.
+        for option in ["--mem 64M", "--verbose", "--json s", "--add d", "--requests 9"] {
+            let words = format!("cops profile --compare a b {option}");
+            assert!(Cli::parse_words(words.split(' ')).is_err(), "{words}");
+        }
     }
 
     #[test]

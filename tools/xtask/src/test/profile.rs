@@ -15,6 +15,7 @@ use crate::terminal::Progress;
 /// Connections, and requests of each.
 const CONNECTIONS: u32 = 64;
 const REQUESTS: u32 = 100;
+const MEMORY: &str = "512M";
 
 /// Functions of each side that serve each request: each side is recognised, and by its name.
 const EXPECTED: [(&str, &str); 4] = [
@@ -44,7 +45,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         Ok(()) => {
             let profiler = Profiler::new(context.workspace, prepared, Progress::Transient)?;
             step.detail("running");
-            let served = profiler.serve(context.workspace, CONNECTIONS, REQUESTS)?;
+            let served = profiler.serve(context.workspace, MEMORY, CONNECTIONS, REQUESTS)?;
             cases.push(Case::judged("every instruction is counted once", &exactness(&served)));
             cases.push(Case::judged("instructions are those of their functions", &names(&served)));
             let wrong = stages::too_expensive(&served.profile);
