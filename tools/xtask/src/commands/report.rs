@@ -124,10 +124,16 @@ fn measure(workspace: &Workspace, names: &[String], stale: bool) -> Outcome<u8> 
             failed.push(source.name);
         }
     }
-    if !failed.is_empty() {
-        return Err(Failure::new(format!("not measured: {}", failed.join(" "))));
+    conclude(&failed, || figures(workspace, false))
+}
+
+/// Inserts the figures of what was measured, then fails if something was not.
+fn conclude(failed: &[&str], insert: impl FnOnce() -> Outcome<u8>) -> Outcome<u8> {
+    let inserted = insert()?;
+    if failed.is_empty() {
+        return Ok(inserted);
     }
-    figures(workspace, false)
+    Err(Failure::new(format!("not measured: {}", failed.join(" "))))
 }
 
 /// Runs the command. Returns whether it succeeded.
@@ -147,4 +153,24 @@ fn make(workspace: &Workspace, make: Make) -> Outcome<bool> {
         }
     };
     Ok(process::run(&mut command)?.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_inserted_also_if_something_was_not_measured() {
+        for failed in [&[][..], &["ring", "pipe"]] {
+            let mut inserted = 0;
+            let outcome = conclude(failed, || {
+                inserted += 1;
+                Ok(0)
+            });
+            assert_eq!(inserted, 1, "{failed:?}");
+            assert_eq!(outcome.is_ok(), failed.is_empty(), "{failed:?}");
+        }
+        let failure = conclude(&["ring", "pipe"], || Ok(0)).unwrap_err().to_string();
+        assert!(failure.contains("not measured: ring pipe"), "{failure}");
+    }
 }

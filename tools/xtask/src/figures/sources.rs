@@ -688,6 +688,49 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// Whether measuring it needs root, for a network namespace with a tap device.
+    fn needs_root(source: &Source) -> bool {
+        let Make::Cops(words) = source.make else { return false };
+        let has = |word: &str| words.contains(&word);
+        has("--tap") || has("peers") || has("overload") && !has("--icount")
+    }
+
+    /// The chapter about the experiments: the files that its table names, and the words of each
+    /// command of `report measure` in its last section, with whether it has root.
+    fn chapter() -> (Vec<String>, Vec<(bool, Vec<String>)>) {
+        let text = include_str!("../../../../docs/book/experiments.md");
+        let (before, repeat) = text.split_once("\n## Repeat it\n").unwrap();
+        let (table, _) = before.split_once("\n## ").unwrap();
+        let rows = table.lines().filter(|line| line.starts_with('|'));
+        let files = rows.flat_map(|row| row.split([' ', ',']));
+        let files = files.filter_map(|word| word.strip_suffix(".json")).map(str::to_owned);
+        let block = repeat.split("```").nth(1).unwrap().replace("\\\n", " ");
+        let commands = block.lines().filter_map(|line| {
+            let (before, names) = line.split_once("./cops report measure ")?;
+            let names = names.split_whitespace().map(str::to_owned).collect();
+            Some((before.contains("sudo "), names))
+        });
+        (files.collect(), commands.collect())
+    }
+
+    #[test]
+    fn the_chapter_repeats_each_of_its_files_once_and_with_root_only_what_needs_it() {
+        let (files, commands) = chapter();
+        assert!(files.len() > 20, "{files:?}");
+        let mut measured = Vec::new();
+        for (has_root, names) in &commands {
+            for name in names {
+                let source = find(name).unwrap_or_else(|| panic!("there are no data {name}"));
+                assert_eq!(needs_root(source), *has_root, "{name}");
+                measured.push(name);
+            }
+        }
+        for file in &files {
+            let times = measured.iter().filter(|name| **name == file).count();
+            assert_eq!(times, 1, "{file} in {commands:?}");
+        }
+    }
+
     #[test]
     fn times_of_linux_are_those_of_a_recent_emulator() {
         for (version, is_fit) in
