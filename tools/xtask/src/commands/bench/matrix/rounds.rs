@@ -25,7 +25,8 @@ const SPREAD: [&str; 4] = ["throughput_rps", "latency_us.mean", "latency_us.p50"
 
 /// One row for each point, in the order of their first runs: each number is the median of those of
 /// the runs; of an even number of runs, the mean of the two in the middle. What is no number is
-/// that of the first run; what is true must be so in each of them.
+/// that of the first run; what is true must be so in each of them. Latencies are those of the runs
+/// with answers, if there are any.
 pub fn medians(rows: &[Row]) -> Vec<Row> {
     medians_over(rows, &[])
 }
@@ -46,16 +47,21 @@ pub fn medians_over(rows: &[Row], numbers: &[&str]) -> Vec<Row> {
 }
 
 fn median(runs: &[&Row], names: &[&str]) -> Row {
+    // A run without answers has no latency; its zeros are none.
+    let is_answered = |run: &&&Row| run.get("received").is_none_or(|received| *received != 0);
+    let answered: Vec<&Row> = runs.iter().filter(is_answered).copied().collect();
+    let of_latency = if answered.is_empty() { runs } else { &answered };
+    let runs_of = |path: &str| if path.starts_with("latency_us") { of_latency } else { runs };
     let mut row = Row::new();
     for (name, first) in runs[0] {
-        let values: Vec<&Value> = runs.iter().filter_map(|run| run.get(name)).collect();
+        let values: Vec<&Value> = runs_of(name).iter().filter_map(|run| run.get(name)).collect();
         let is_name = names.contains(&name.as_str());
         row.insert(name.clone(), if is_name { first.clone() } else { median_of(&values) });
     }
     row.insert("runs".into(), runs.len().into());
     if runs.len() > 1 {
         let extremes = SPREAD.map(|path| {
-            let values = runs.iter().map(|run| number(run, path));
+            let values = runs_of(path).iter().map(|run| number(run, path));
             let (low, high) = values.fold((f64::INFINITY, 0.0_f64), |(low, high), value| {
                 (low.min(value), high.max(value))
             });
@@ -87,13 +93,13 @@ fn median_of(values: &[&Value]) -> Value {
             // A whole number remains one.
             if low < high { f64::midpoint(low, high).into() } else { middle.clone() }
         }
+        Some(Value::Bool(_)) => values.iter().all(|value| **value == Value::Bool(true)).into(),
         Some(first) => (*first).clone(),
         None => Value::Null,
     }
 }
 
 #[cfg(test)]
-        Some(Value::Bool(_)) => values.iter().all(|value| **value == Value::Bool(true)).into(),
 mod tests {
     use super::*;
 
@@ -113,6 +119,29 @@ mod tests {
         assert_eq!(medians[0]["spread"]["throughput_rps"], json!([10.0, 30.0]));
         assert_eq!(medians[0]["spread"]["latency_us.p50"], json!([1.25, 2.25]));
         assert_eq!(number(&medians[1], "throughput_rps"), 7.0);
+    }
+
+    #[test]
+    fn a_run_without_answers_has_no_latency() {
+        let run = |received: u32, p50: f64| {
+            let row = json!({ "received": received, "throughput_rps": f64::from(received),
+                "latency_us": { "mean": p50, "p50": p50, "p99": p50 } });
+            row.as_object().expect("an object").clone()
+        };
+        let silent = run(0, 0.0);
+        for (runs, p50, spread) in [
+            (vec![silent.clone(), run(8, 3.0), run(6, 5.0)], 4.0, json!([3.0, 5.0])),
+            (vec![run(8, 3.0), silent.clone(), silent.clone()], 3.0, json!([3.0, 3.0])),
+            (vec![silent.clone(), silent.clone()], 0.0, json!([0.0, 0.0])),
+        ] {
+            let median = &medians(&runs)[0];
+            assert_eq!(number(median, "latency_us.p50"), p50, "{runs:?}");
+            assert_eq!(median["spread"]["latency_us.p50"], spread, "{runs:?}");
+        }
+        // It counts as a run, and for the throughput.
+        let median = &medians(&[silent.clone(), silent, run(8, 3.0)])[0];
+        assert_eq!((number(median, "runs"), number(median, "throughput_rps")), (3.0, 0.0));
+        assert_eq!(median["spread"]["throughput_rps"], json!([0.0, 8.0]));
     }
 
     #[test]
