@@ -660,8 +660,36 @@ fn missing_columns(name: &str, value: &Value) -> Vec<&'static str> {
     columns.iter().copied().filter(|column| !has(column)).collect()
 }
 
+/// The pairs of models in the papers' memory of which one polls where the other blocks, whose
+/// connections differ by a buffer or more: one of them was measured before it was idle.
+fn connections_in_use(value: &Value) -> Vec<String> {
+    let number = |row: &Value, name: &str| row.get(name).and_then(Value::as_f64);
+    let differing = rows(value).filter_map(|row| {
+        let buffer = number(row, "buffer_bytes")?;
+        let model = row.get("model")?.as_str()?;
+        let retries = format!("{model}-retry");
+        let is_other = |row: &&Value| row.get("model").is_some_and(|other| *other == *retries);
+        let other = rows(value).find(is_other)?;
+        let bytes = |row| number(row, "kernel_bytes_per_connection");
+        let (ours, theirs) = (bytes(row)?, bytes(other)?);
+        ((ours - theirs).abs() >= buffer).then(|| {
+            format!(
+                "a connection of {model} has {ours} bytes of the kernel's heap and one of \
+                 {retries} {theirs}: they were not idle"
+            )
+        })
+    });
+    differing.collect()
+}
+
+/// The rows of a data file.
+fn rows(value: &Value) -> impl Iterator<Item = &Value> {
+    value.get("rows").and_then(Value::as_array).into_iter().flatten()
+}
+
 /// The faults of the data files themselves: a file that no command makes, one that does not name
-/// its command, or one of an experiment that lacks a column.
+/// its command, one of an experiment that lacks a column, or one with figures that are not what they
+/// are taken for.
 pub fn judge(data: &Data) -> Vec<String> {
     let mut wrong = Vec::new();
     for name in data.names() {
@@ -672,6 +700,9 @@ pub fn judge(data: &Data) -> Vec<String> {
         }
         for column in data.get(name).map_or(Vec::new(), |value| missing_columns(name, value)) {
             wrong.push(format!("docs/results/{name}.json: a row has no column {column}"));
+        }
+        for fault in data.get(name).map_or(Vec::new(), connections_in_use) {
+            wrong.push(format!("docs/results/{name}.json: {fault}"));
         }
         for key in ["command", "commit"] {
             let says = data.get(name).and_then(|value| value.get("config")?.get(key)?.as_str());
@@ -750,6 +781,24 @@ mod tests {
             "peers-open-4",
         ];
         assert_eq!(timed.map(|source| source.name).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn connections_that_were_not_idle_are_a_fault() {
+        let faults = |blocks: u32, retries: u32| {
+            let row = |model: &str, bytes: u32| {
+                json!({
+                    "model": model, "buffer_bytes": 2048, "kernel_bytes_per_connection": bytes,
+                })
+            };
+            connections_in_use(&json!({ "rows": [
+                row("kcuc", 1_600), row("ktut", blocks), row("ktut-retry", retries),
+            ]}))
+        };
+        let wrong = faults(11_060, 6_528);
+        assert!(wrong.len() == 1 && wrong[0].contains("ktut-retry 6528"), "{wrong:?}");
+        assert_eq!(faults(6_600, 6_528), [""; 0]);
+        assert_eq!(faults(6_528, 8_000), [""; 0]);
     }
 
     #[test]
