@@ -286,6 +286,15 @@ pub fn kill(pid: u32, signal: u8) -> Result<()> {
     Ok(system::kill(pid, signal)?)
 }
 
+/// Sends `signal` to all processes that this process may signal, except itself and process 1.
+///
+/// # Errors
+/// `ESRCH` if there are none, `EINVAL`.
+pub fn kill_all(signal: u8) -> Result<()> {
+    // The number of a group is negated, and -1 stands for all.
+    Ok(system::kill_group(1, signal)?)
+}
+
 /// A process that this one started. Its exit status stays in the kernel until it is waited for or
 /// this process ends.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! durable DIRECTORY [COUNT]
+//! durable DIRECTORY leave      leaves a process that uses a file, and ends with 3
 //! ```
 //!
 //! File number N is `DIRECTORY/fileM`, where M is N modulo 40, and has N as text, followed by a
@@ -20,7 +21,8 @@ use alloc::string::String;
 use cops::Arguments;
 use cops::fs::{self, File, OpenOptions};
 use cops::io::{Seek, SeekFrom, Write, synchronise};
-use cops::process::ExitCode;
+use cops::process::{self, ExitCode};
+use cops::time::{Duration, sleep};
 
 #[cops::main]
 async fn main(mut arguments: Arguments) -> cops::io::Result<ExitCode> {
@@ -29,7 +31,13 @@ async fn main(mut arguments: Arguments) -> cops::io::Result<ExitCode> {
         cops::eprintln!("usage: durable DIRECTORY [COUNT]");
         return Ok(ExitCode(2));
     };
-    let count = arguments.next().and_then(|word| word.parse().ok()).unwrap_or(u32::MAX);
+    let word = arguments.next();
+    match word {
+        Some("leave") => return leave(directory).await,
+        Some("hold") => return hold(directory).await,
+        _ => {}
+    }
+    let count = word.and_then(|word| word.parse().ok()).unwrap_or(u32::MAX);
     let new = format!("{directory}/new");
     for number in 0..count {
         let line = format!("{number}\n");
@@ -63,4 +71,25 @@ async fn main(mut arguments: Arguments) -> cops::io::Result<ExitCode> {
         cops::println!("synced {number}");
     }
     Ok(ExitCode(0))
+}
+
+/// Starts a process that uses a file of `directory`, and leaves it.
+async fn leave(directory: &str) -> cops::io::Result<ExitCode> {
+    let name = format!("{directory}/held");
+    // An earlier run may have left it.
+    let _ = fs::remove_file(&name).await;
+    process::spawn("/bin/durable", &[directory, "hold"])?;
+    while OpenOptions::new().read(true).open(&name).await.is_err() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    Ok(ExitCode(3))
+}
+
+/// Uses a file of `directory` until a signal ends this process.
+async fn hold(directory: &str) -> cops::io::Result<ExitCode> {
+    let mut file = File::create(&format!("{directory}/held")).await?;
+    file.write_all(b"held").await?;
+    loop {
+        sleep(Duration::from_secs(1000)).await;
+    }
 }

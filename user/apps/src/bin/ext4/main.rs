@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Must be the first process, which alone may open the disk. PROGRAM gets the console. When it has
-//! ended, the file system is unmounted and closed, so that the disk needs no replay. Exits as
-//! PROGRAM does. Without a disk, or with another file system on it, it says so and runs PROGRAM
+//! ended, all other processes get `SIGTERM`, and `SIGKILL` if some use the file system still after
+//! two seconds. Then it is unmounted and closed, so that the disk needs no replay. Exits as PROGRAM
+//! does. Without a disk, or with another file system on it, it says so and runs PROGRAM
 //! all the same.
 #![no_std]
 #![no_main]
@@ -20,6 +21,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use cops::Arguments;
+use cops::abi::syscall::signal;
 use cops::fs::OpenOptions;
 use cops::fs::server::{Server, unmount};
 use cops::io::{AsFd, Result};
@@ -40,6 +42,8 @@ const CACHE_BLOCKS_MIN: usize = 4096;
 const BLOCK_BYTES: u64 = 4096;
 /// How often changes are made durable without being asked.
 const SYNC_INTERVAL: Duration = Duration::from_secs(5);
+/// How long other processes have to end after `SIGTERM`.
+const GRACE: Duration = Duration::from_secs(2);
 
 #[cops::main]
 async fn main(arguments: Arguments) -> Result<ExitCode> {
@@ -113,10 +117,19 @@ impl Served {
         Ok(Some(Self { files, serving, writing_back, stop }))
     }
 
-    /// Unmounts and closes it.
-    async fn end(self) -> Result<()> {
+    /// Unmounts and closes it. Ends the other processes, which could use it without end.
+    async fn end(mut self) -> Result<()> {
         unmount(PLACE).await?;
-        if let Ok(served) = self.serving.await {
+        // Without other processes, these fail.
+        let _ = process::kill_all(signal::SIGTERM);
+        let served = match timeout(GRACE, &mut self.serving).await {
+            Ok(served) => served,
+            Err(Elapsed) => {
+                let _ = process::kill_all(signal::SIGKILL);
+                self.serving.await
+            }
+        };
+        if let Ok(served) = served {
             served?;
         }
         // Not cancelled: a write that has begun must not come after those of `close`.
