@@ -19,7 +19,8 @@ impl From<DeviceError> for Error {
 }
 
 /// A disk. Positions and lengths are whole sectors of 512 bytes. Requests may be in flight at the
-/// same time. The file system never has two at once for the same sector if one of them writes.
+/// same time. The file system never has two at once for the same sector if one of them writes, but
+/// for reads of which it does not use the result.
 pub trait BlockDevice: Send + Sync {
     /// Bytes of the disk.
     fn size(&self) -> u64;

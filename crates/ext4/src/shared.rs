@@ -57,15 +57,18 @@ impl<D: BlockDevice> Core<D> {
 
     /// The contents of `count` blocks of a file from `first` on, at most [`LONGEST_REQUEST`]. Those
     /// that are not in memory are read with as few requests as possible.
+    ///
+    /// Without a [`View`], the contents may be old, and those of another file: the caller does not
+    /// use them. The cache gets them only if nothing has been published meanwhile.
     pub async fn file_blocks(&self, first: u64, count: usize, check: Check) -> Result<Vec<Block>> {
         let size = self.layout.block_size;
         let count = count.min(LONGEST_REQUEST);
         if !self.layout.is_for_files(first, count as u64) {
             return Err(Error::Corrupt("block of a file"));
         }
-        let mut found: Vec<Option<Block>> = {
+        let (mut found, published): (Vec<Option<Block>>, u64) = {
             let mut state = self.state.lock().await;
-            (first..).take(count).map(|number| state.find(number)).collect()
+            ((first..).take(count).map(|number| state.find(number)).collect(), state.published)
         };
         let mut at = 0;
         while at < count {
@@ -83,6 +86,10 @@ impl<D: BlockDevice> Core<D> {
                 *place = Some(Arc::new(bytes.to_vec()));
             }
             let mut state = self.state.lock().await;
+            if state.published != published {
+                at += missing;
+                continue;
+            }
             for (number, block) in (start..).zip(found.iter().skip(at).take(missing).flatten()) {
                 state.add_clean(number, block.clone());
             }

@@ -90,6 +90,8 @@ pub(crate) struct State {
     /// Inodes in the list that begins in the superblock, each with the one before it; 0 for the
     /// first one. The list has one direction, and an inode may leave it at any place.
     pub orphans: BTreeMap<u32, u32>,
+    /// Changes that were published.
+    pub published: u64,
     limits: Limits,
 }
 
@@ -106,6 +108,7 @@ impl State {
             committed: BTreeMap::new(),
             held: BTreeMap::new(),
             orphans: BTreeMap::new(),
+            published: 0,
             limits,
         }
     }
@@ -163,6 +166,7 @@ impl State {
         freed: &[Freed],
         orphans: BTreeMap<u32, Option<u32>>,
     ) {
+        self.published += 1;
         for (inode, before) in orphans {
             match before {
                 Some(before) => self.orphans.insert(inode, before),

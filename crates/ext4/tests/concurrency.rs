@@ -278,3 +278,39 @@ fn writes_of_a_commit_that_failed_do_not_overtake_the_next_one() {
     }
     assert!(failures > 5, "{failures} commits failed");
 }
+
+/// Reading ahead is less urgent than anything else, and may rest for long: no change waits for it,
+/// and what it has read by then is not taken for the content.
+#[test]
+fn a_change_does_not_wait_for_what_is_read_ahead() {
+    const LENGTH: usize = 40_000;
+    let (kind, size, options) = IMAGES[0];
+    let device = Device::new(image::make(size, options));
+    let file_system = open(&device);
+    let make = |name: &[u8], length: usize| {
+        let file = run(file_system.create(ROOT, name, Kind::Regular, NEW)).unwrap().inode;
+        run(file_system.write(file, 0, &vec![1; length], NOW)).unwrap();
+        file
+    };
+    let file = make(b"file", LENGTH);
+    let other = make(b"other", 6 << 20);
+    run(file_system.close()).unwrap();
+    let file_system = open(&device);
+    // The inode is in memory, the content is not.
+    run(file_system.attributes(file)).unwrap();
+    device.0.lock().unwrap().slow = Some(Random::new(1));
+    let mut ahead = Box::pin(file_system.prefetch(file, 0, u64::MAX));
+    assert!(ahead.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    device.0.lock().unwrap().slow = None;
+    let new = vec![2; LENGTH.next_multiple_of(file_system.block_size())];
+    assert!(common::poll_once(file_system.write(file, 0, &new, NOW)), "{kind}: the write waits");
+    // It is on the disk, and not in the cache.
+    run(file_system.checkpoint()).unwrap();
+    let mut content = vec![0; 6 << 20];
+    for _ in 0..6 {
+        assert_eq!(run(file_system.read(other, 0, &mut content)), Ok(6 << 20));
+    }
+    run(ahead).unwrap();
+    assert_eq!(run(file_system.read(file, 0, &mut content)), Ok(new.len()));
+    assert!(content[..new.len()] == new, "{kind}: old content");
+}

@@ -300,6 +300,8 @@ impl<D: BlockDevice> Ext4<D> {
             let mapping = extent::map(&view, &inode, block_of(at, size as usize)?).await?;
             let wanted = usize::try_from((end - at).div_ceil(size)).unwrap_or(usize::MAX);
             let count = wanted.min(mapping.length as usize).min(LONGEST_REQUEST);
+            // No change waits for a read for which no caller waits.
+            drop(view);
             if let (Some(first), false) = (mapping.physical, mapping.unwritten) {
                 self.core.file_blocks(first, count, Check::None).await?;
             }

@@ -161,12 +161,16 @@ impl BlockDevice for Device {
     }
 
     async fn read(&self, position: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        Device::wait(self.begin()?).await;
-        let mut disk = self.0.lock().unwrap();
-        disk.reads += 1;
-        assert!(position.is_multiple_of(512) && buffer.len().is_multiple_of(512));
-        let at = usize::try_from(position).unwrap();
-        buffer.copy_from_slice(disk.bytes.get(at..at + buffer.len()).ok_or(DeviceError)?);
+        let polls = self.begin()?;
+        {
+            let mut disk = self.0.lock().unwrap();
+            disk.reads += 1;
+            assert!(position.is_multiple_of(512) && buffer.len().is_multiple_of(512));
+            let at = usize::try_from(position).unwrap();
+            buffer.copy_from_slice(disk.bytes.get(at..at + buffer.len()).ok_or(DeviceError)?);
+        }
+        // What is written meanwhile is not seen.
+        Device::wait(polls).await;
         Ok(())
     }
 
