@@ -67,8 +67,8 @@ pub enum Forked {
 
 impl Forking {
     /// A copy that begins with the registers in `context` and these signals, gets its number at
-    /// `child_number`, and clears the word at `clear_at_end` when its first thread ends. `cpu` makes
-    /// the call.
+    /// `child_number`, and clears the word at `clear_at_end` when its first thread ends. `cpu`
+    /// makes the call.
     ///
     /// # Errors
     /// `ERESTARTSYS` if `cpu` is to look for signals first; `ENOMEM`, and as for

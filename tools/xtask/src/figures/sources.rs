@@ -660,8 +660,8 @@ fn missing_columns(name: &str, value: &Value) -> Vec<&'static str> {
     columns.iter().copied().filter(|column| !has(column)).collect()
 }
 
-/// The pairs of models in the papers' memory of which one polls where the other blocks, whose
-/// connections differ by a buffer or more: one of them was measured before it was idle.
+/// The pairs of models in the papers' memory, one of which retries where the other one blocks, with
+/// connections that differ by a buffer or more: one of them was measured before it was idle.
 fn connections_in_use(value: &Value) -> Vec<String> {
     let number = |row: &Value, name: &str| row.get(name).and_then(Value::as_f64);
     let differing = rows(value).filter_map(|row| {
@@ -688,8 +688,8 @@ fn rows(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// The faults of the data files themselves: a file that no command makes, one that does not name
-/// its command, one of an experiment that lacks a column, or one with figures that are not what they
-/// are taken for.
+/// its command, one of an experiment that lacks a column, or one with figures that are not what
+/// they are taken for.
 pub fn judge(data: &Data) -> Vec<String> {
     let mut wrong = Vec::new();
     for name in data.names() {
