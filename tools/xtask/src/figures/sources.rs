@@ -47,6 +47,9 @@ impl Source {
     }
 }
 
+/// The data that have results of Linux and no times.
+const RESULTS_ONLY: &str = "libc-test";
+
 /// Whether times of Linux may be measured with this version of QEMU: one before 10 slows Linux down
 /// and COPS not (decision 58).
 pub fn is_fit_for_linux(qemu: &str) -> bool {
@@ -660,6 +663,43 @@ fn missing_columns(name: &str, value: &Value) -> Vec<&'static str> {
     columns.iter().copied().filter(|column| !has(column)).collect()
 }
 
+/// Data with times of Linux by an emulator that slows it down.
+fn unfit_emulator(name: &str, value: &Value) -> Option<String> {
+    let config = value.get("config");
+    let of = |key: &str| config.and_then(|config| config.get(key));
+    let is_of_linux = |row: &Value| row.get("system").is_some_and(|system| system == "linux");
+    let has_linux =
+        of("linux").is_some_and(|linux| !linux.is_null()) || rows(value).any(is_of_linux);
+    let is_counted = of("icount").is_some_and(|icount| icount == true);
+    let qemu = of("qemu").and_then(Value::as_str).unwrap_or("unknown");
+    if !has_linux || is_counted || name == RESULTS_ONLY || is_fit_for_linux(qemu) {
+        return None;
+    }
+    Some(format!(
+        "times of Linux need QEMU 10 or newer, but these are of {qemu}, which slows Linux down"
+    ))
+}
+
+/// How many answers an open loop below saturation may have, as parts of what it offers. More are
+/// of before the measured time.
+const ANSWERS_OF_OFFERED: f64 = 1.03;
+
+/// The rows of an open loop below saturation in which more was answered than was offered.
+fn more_than_offered(value: &Value) -> Vec<String> {
+    let too_many = rows(value).filter_map(|row| {
+        let load = row.get("load")?.as_str()?.parse::<f64>().ok().filter(|load| *load < 1.0)?;
+        let offered = row.get("offered_rps")?.as_f64()?;
+        let answered = row.get("throughput_rps")?.as_f64()?;
+        (answered > ANSWERS_OF_OFFERED * offered).then(|| {
+            format!(
+                "at a load of {load}, {answered:.0} answers a second of {offered:.0} that were \
+                 offered: they include a backlog of the warm-up"
+            )
+        })
+    });
+    too_many.collect()
+}
+
 /// The pairs of models in the papers' memory, one of which retries where the other one blocks, with
 /// connections that differ by a buffer or more: one of them was measured before it was idle.
 fn connections_in_use(value: &Value) -> Vec<String> {
@@ -701,8 +741,10 @@ pub fn judge(data: &Data) -> Vec<String> {
         for column in data.get(name).map_or(Vec::new(), |value| missing_columns(name, value)) {
             wrong.push(format!("docs/results/{name}.json: a row has no column {column}"));
         }
-        for fault in data.get(name).map_or(Vec::new(), connections_in_use) {
-            wrong.push(format!("docs/results/{name}.json: {fault}"));
+        if let Some(value) = data.get(name) {
+            let faults = unfit_emulator(name, value).into_iter().chain(more_than_offered(value));
+            let faults = faults.chain(connections_in_use(value));
+            wrong.extend(faults.map(|fault| format!("docs/results/{name}.json: {fault}")));
         }
         for key in ["command", "commit"] {
             let says = data.get(name).and_then(|value| value.get("config")?.get(key)?.as_str());
@@ -781,6 +823,45 @@ mod tests {
             "peers-open-4",
         ];
         assert_eq!(timed.map(|source| source.name).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn times_of_linux_by_an_old_emulator_are_a_fault() {
+        const OLD: &str = "7.2.22 (Debian 1:7.2+dfsg-7)";
+        let of = |qemu: &str, icount: bool, linux: Value, system: &str| {
+            let config = json!({ "qemu": qemu, "icount": icount, "linux": linux });
+            json!({ "config": config, "rows": [{ "system": "cops" }, { "system": system }] })
+        };
+        let fault = |name: &str, value: &Value| unfit_emulator(name, value).unwrap_or_default();
+        for wrong in [
+            of(OLD, false, "6.12".into(), "cops"),
+            of(OLD, false, Value::Null, "linux"),
+            of("9.2.0", false, "6.12".into(), "linux"),
+        ] {
+            assert!(fault("files", &wrong).contains("QEMU 10 or newer"), "{wrong}");
+        }
+        assert!(fault("files", &of(OLD, false, "6.12".into(), "cops")).contains("7.2.22"));
+        for right in [
+            of("10.0.2 (Debian)", false, "6.12".into(), "linux"),
+            of(OLD, true, "6.12".into(), "linux"),
+            of(OLD, false, Value::Null, "cops"),
+        ] {
+            assert_eq!(fault("files", &right), "", "{right}");
+        }
+        // Which tests pass is no time.
+        assert_eq!(fault("libc-test", &of(OLD, false, "6.12".into(), "linux")), "");
+    }
+
+    #[test]
+    fn more_answers_than_are_offered_below_saturation_are_a_fault() {
+        let row = |load: &str, offered: f64, answered: f64| json!({ "load": load, "offered_rps": offered, "throughput_rps": answered });
+        let faults = |row: Value| more_than_offered(&json!({ "rows": [row] }));
+        let wrong = faults(row("0.75", 100.0, 104.0));
+        assert!(wrong.len() == 1 && wrong[0].contains("104 answers"), "{wrong:?}");
+        assert_eq!(faults(row("0.75", 100.0, 103.0)), [""; 0]);
+        // Past saturation the answers have waited, and a server that is behind answers more.
+        assert_eq!(faults(row("1.25", 100.0, 120.0)), [""; 0]);
+        assert_eq!(faults(row("overload", 100.0, 120.0)), [""; 0]);
     }
 
     #[test]
