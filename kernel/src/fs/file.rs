@@ -21,7 +21,7 @@ use super::timer_file::TimerFile;
 use crate::disk::{Disk, DiskTransfer, Work, disk};
 use crate::drivers::console::{self, Channel};
 use crate::mm::PinnedBuffer;
-use crate::mm::quota::{Charge, Family};
+use crate::mm::quota::{Charge, Family, MemoryCharge};
 use crate::net::{Datagrams, Socket, Timeouts};
 use crate::sched::{WaitQueue, Waiter, Waiting};
 
@@ -38,7 +38,7 @@ pub struct File {
     /// Whether it may have locks, which are released when it is closed.
     has_locks: AtomicBool,
     /// The charge for it and its object, from its first descriptor on.
-    charge: Once<Charge>,
+    charge: Once<MemoryCharge>,
 }
 
 /// What can be open.
@@ -97,7 +97,7 @@ impl File {
     }
 
     /// Keeps the charge for it as long as it is open, unless it has one.
-    pub fn keep_charge(&self, charge: Charge) {
+    pub fn keep_charge(&self, charge: MemoryCharge) {
         self.charge.call_once(|| charge);
     }
 

@@ -12,7 +12,7 @@ use cops_fallible::{List, try_arc, try_box};
 use super::file::{File, Object};
 use super::mounts::root;
 use super::node::NodeRef;
-use crate::mm::quota::{Amounts, Charge, Family, Kind};
+use crate::mm::quota::{Amounts, Charge, Family, Kind, MemoryCharge};
 use crate::sched::leftovers::{self, Leftover};
 
 /// Maximum number of open files of a process: enough for ten thousand connections.
@@ -246,8 +246,7 @@ impl FileTable {
         if file.is_charged() {
             return Ok(());
         }
-        let amounts = Amounts::of(Kind::Memory, bytes_of(&file.object));
-        file.keep_charge(Charge::new(self.charge.family(), &amounts)?);
+        file.keep_charge(MemoryCharge::new(self.charge.family(), bytes_of(&file.object))?);
         Ok(())
     }
 
@@ -441,10 +440,10 @@ impl FileTable {
         if number >= self.limit {
             return Err(Errno::EBADF);
         }
-        let is_open = self.get(descriptor).is_ok();
-        if !is_open && self.place(descriptor).is_ok_and(|(it, place)| it.taken & 1 << place != 0) {
+        if self.place(descriptor).is_ok_and(|(chunk, place)| chunk.reserved & 1 << place != 0) {
             return Err(Errno::EBUSY);
         }
+        let is_open = self.get(descriptor).is_ok();
         self.reserve_charge(usize::from(!is_open))?;
         self.chunk(number / CHUNK_FILES)?;
         self.pay_for(&file)?;

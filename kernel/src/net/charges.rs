@@ -8,7 +8,7 @@ use cops_fallible::try_box;
 use cops_net::Payer;
 
 use super::tcp_buffer_bytes;
-use crate::mm::quota::{self, Amounts, Charge, Family, Kind, Lent};
+use crate::mm::quota::{self, Charge, Family, Lent, MemoryCharge};
 
 /// Memory for a TCP socket in addition to its file: its queues, and its port. Charged with the
 /// descriptor.
@@ -30,9 +30,8 @@ fn waiting_bytes() -> u64 {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub fn open(family: Family) -> Result<Box<Charge>, Errno> {
-    let amounts = Amounts::of(Kind::Memory, buffers_bytes() - SOCKET_BYTES);
-    Ok(try_box(Charge::new(family, &amounts)?)?)
+pub fn open(family: Family) -> Result<Box<MemoryCharge>, Errno> {
+    Ok(try_box(MemoryCharge::new(family, buffers_bytes() - SOCKET_BYTES)?)?)
 }
 
 /// What is charged to `payer` for a connection that waits, if that is the family of the process

@@ -19,7 +19,7 @@ use super::options::Options;
 use super::queues::Queues;
 use super::{Timeouts, stack};
 use crate::mm::PinnedBuffer;
-use crate::mm::quota::{Charge, Family};
+use crate::mm::quota::{Charge, Family, MemoryCharge};
 use crate::sched::{WaitQueue, Waiting};
 
 /// The state of a socket.
@@ -196,7 +196,7 @@ impl Socket {
     pub fn attempt_accept(
         &self,
         socket: &Socket,
-        charge: Box<Charge>,
+        charge: Box<MemoryCharge>,
     ) -> Result<Option<SocketAddr>, Errno> {
         let State::Listening(listener, _) = &*self.state.read() else {
             return Err(Errno::EINVAL);

@@ -18,8 +18,10 @@
 //! - [`mod@format`]: formatting of numbers
 //! - [`check`]: numbers that are not generated
 //! - [`sources`]: the data files, and the command that makes each
+//! - [`faults`]: data files that must not be checked in
 
 mod check;
+mod faults;
 mod format;
 mod path;
 pub mod sources;
@@ -112,7 +114,7 @@ pub fn judge(root: &Path) -> Outcome<(usize, Vec<String>)> {
     let data = Data::read(root)?;
     let documents = render_all(root, &data)?;
     let mut wrong = check::judge(root, &documents)?;
-    wrong.extend(sources::judge(&data));
+    wrong.extend(faults::judge(&data));
     Ok((documents.len(), wrong))
 }
 
