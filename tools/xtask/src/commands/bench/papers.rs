@@ -3,7 +3,7 @@
 //! Linux (`user/linux/peers`) in the same emulator.
 //!
 //! Each row is a process of its own, measured from within and, as `process_..`, from outside. By
-//! the wall clock, it is the median of several processes.
+//! the wall clock, it is the median of several processes; those of different models take turns.
 
 use std::time::Duration;
 
@@ -232,17 +232,15 @@ fn on_linux(
     samples(&lines, experiment)
 }
 
-/// What Linux does: a line for each process.
+/// What Linux does: a line for each process. The models take turns, as on COPS.
 fn plan(experiment: &Experiment, counts: &[u64], repeats: u32) -> String {
     let mut plan = String::new();
     for bytes in experiment.bytes {
         for count in counts {
             for mode in ["literal", "steady"] {
-                for model in ON_LINUX {
-                    let name = experiment.name;
-                    let line = format!("{name} {mode} {model} {count} {bytes} {TURNS}\n");
-                    plan += &line.repeat(repeats as usize);
-                }
+                let name = experiment.name;
+                let line = |model| format!("{name} {mode} {model} {count} {bytes} {TURNS}\n");
+                plan += &ON_LINUX.map(line).concat().repeat(repeats as usize);
             }
         }
     }
@@ -278,15 +276,22 @@ fn samples(lines: &[Line], experiment: &Experiment) -> Outcome<Vec<Sample>> {
     lines.chunks(2).map(pair).collect()
 }
 
-/// A row for each group of samples of the same kind: their medians.
+/// A row for each kind of sample, in the order in which they first come: the medians of all samples
+/// of the kind.
 fn summarise(samples: &[Sample], system: &str, is_counted: bool) -> Rows {
-    let groups = samples.chunk_by(|one, other| one.what == other.what);
-    groups.map(|group| row(group, system, is_counted)).collect()
+    let mut groups: Vec<Vec<&Sample>> = Vec::new();
+    for sample in samples {
+        match groups.iter_mut().find(|group| group[0].what == sample.what) {
+            Some(group) => group.push(sample),
+            None => groups.push(vec![sample]),
+        }
+    }
+    groups.iter().map(|group| row(group, system, is_counted)).collect()
 }
 
-fn row(group: &[Sample], system: &str, is_counted: bool) -> Map<String, Value> {
+fn row(group: &[&Sample], system: &str, is_counted: bool) -> Map<String, Value> {
     let sorted = |number: fn(&Sample) -> u64| {
-        let mut numbers: Vec<u64> = group.iter().map(number).collect();
+        let mut numbers: Vec<u64> = group.iter().copied().map(number).collect();
         numbers.sort_unstable();
         numbers
     };
@@ -436,12 +441,12 @@ mod tests {
     const TEXT: &str = "\
         ring: mode=literal model=thread n=2 bytes=0 rounds=1 instructions=40 nanoseconds=4000000 create_instructions=10\n\
         process: instructions=50 nanoseconds=5000000\n\
+        ring: mode=steady model=thread n=2 bytes=0 rounds=9 instructions=90 nanoseconds=1000000 create_instructions=10\n\
+        process: instructions=99 nanoseconds=1000000\n\
         ring: mode=literal model=thread n=2 bytes=0 rounds=1 instructions=20 nanoseconds=2000000 create_instructions=10\n\
         process: instructions=30 nanoseconds=3000000\n\
         ring: mode=literal model=thread n=2 bytes=0 rounds=1 instructions=30 nanoseconds=3000000 create_instructions=10\n\
-        process: instructions=40 nanoseconds=4000000\n\
-        ring: mode=steady model=thread n=2 bytes=0 rounds=9 instructions=90 nanoseconds=1000000 create_instructions=10\n\
-        process: instructions=99 nanoseconds=1000000\n";
+        process: instructions=40 nanoseconds=4000000\n";
 
     fn lines(text: &str) -> Vec<Line> {
         text.lines().filter_map(Line::parse).collect()
@@ -490,6 +495,7 @@ mod tests {
             (lines[0], lines[3]),
             ("ring literal thread 2 0 2000", "ring literal task 2 0 2000")
         );
+        assert_eq!(lines[2], lines[0], "the models take turns");
         assert!(lines[11].starts_with("ring steady task"));
     }
 

@@ -127,8 +127,9 @@ pub async fn run(words: &[&str]) -> io::Result<ExitCode> {
     for bytes in bytes.split(',') {
         for tasks in counts.split(',') {
             for mode in modes.split(',') {
-                for model in models.split(',') {
-                    for _ in 0..repeats {
+                // The models take turns, so that a host that is slower for a while slows all of them.
+                for _ in 0..repeats {
+                    for model in models.split(',') {
                         let words =
                             ["papers-process", experiment, mode, model, tasks, bytes, turns];
                         let before = Meter::now();
