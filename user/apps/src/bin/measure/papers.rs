@@ -127,7 +127,7 @@ pub async fn run(words: &[&str]) -> io::Result<ExitCode> {
     for bytes in bytes.split(',') {
         for tasks in counts.split(',') {
             for mode in modes.split(',') {
-                // The models take turns, so that a host that is slower for a while slows all of them.
+                // The models take turns, so that a slow moment of the host slows all of them.
                 for _ in 0..repeats {
                     for model in models.split(',') {
                         let words =
