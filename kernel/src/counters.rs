@@ -48,7 +48,7 @@ macro_rules! counters {
     };
 }
 
-/// How much the instruction counters of all harts advanced while the harts slept.
+/// How far an emulator advanced the counter of instructions while all harts slept.
 pub static INSTRUCTIONS_ASLEEP: Counter = Counter::new();
 
 counters! {

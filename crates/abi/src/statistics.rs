@@ -81,7 +81,7 @@ statistics! {
     unparks,
     /// Times a hart switched to another virtual CPU.
     cpu_switches,
-    /// Instructions executed, without those during sleep. Meaningful only with one hart on an
+    /// Instructions executed by all harts, without those during sleep. Meaningful only on an
     /// emulator that counts instructions (`-icount`).
     instructions,
     /// Interrupts sent from one hart to another, for any reason.

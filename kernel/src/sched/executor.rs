@@ -16,7 +16,6 @@ use cops_executor::{CoroutineId, Executor, Hooks, RunOutcome, WorkerState};
 
 use super::system_page::system_page;
 use super::{arrivals, doorbell, hart_time, spread};
-use crate::counters::INSTRUCTIONS_ASLEEP;
 use crate::trace::{self, Event};
 use crate::{arch, mm, portions, vdso};
 
@@ -71,6 +70,7 @@ pub fn prepare() {
 /// Runs coroutines on this hart for ever, and sleeps while there are none.
 pub fn run_hart() -> ! {
     let worker = arch::hart_index() as u32;
+    hart_time::begin();
     loop {
         portions::point(portion::EXECUTOR, || 0);
         if EXECUTOR.run(worker, POLLS_BETWEEN_LOOKS) == RunOutcome::BudgetUsed {
@@ -85,7 +85,6 @@ pub fn run_hart() -> ! {
         // A wake from another hart arrives as an interrupt, which ends the sleep even while it is
         // masked.
         let mut parked = false;
-        let before = arch::instructions_retired();
         hart_time::begin_sleep();
         arch::wait_for_interrupt_unless(|| {
             // Do not keep the page table of an ended process during the sleep.
@@ -101,8 +100,6 @@ pub fn run_hart() -> ! {
             arrivals::note_sleep();
         }
         hart_time::end_sleep();
-        // An emulator that counts instructions may advance the counter while a hart sleeps.
-        INSTRUCTIONS_ASLEEP.add(arch::instructions_retired().saturating_sub(before));
         if parked {
             trace::emit(move || Event::Awake {});
             EXECUTOR.finish_park(worker);

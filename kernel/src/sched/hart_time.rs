@@ -1,8 +1,9 @@
 //! How the harts spend their time: asleep, or with which virtual CPU.
 
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 use crate::arch;
+use crate::counters::INSTRUCTIONS_ASLEEP;
 
 /// How a hart spends its time.
 #[repr(align(64))]
@@ -33,13 +34,31 @@ fn add(word: &AtomicU64, ticks: u64) {
     word.store(word.load(Relaxed).wrapping_add(ticks), Relaxed);
 }
 
+/// The harts that are awake.
+static AWAKE: AtomicUsize = AtomicUsize::new(0);
+/// The counter of instructions when a hart last fell asleep.
+static LAST_ASLEEP: AtomicU64 = AtomicU64::new(0);
+
+/// This hart begins to run coroutines.
+pub fn begin() {
+    AWAKE.fetch_add(1, Relaxed);
+}
+
 /// This hart is about to sleep.
 pub fn begin_sleep() {
     HARTS[arch::hart_index()].asleep_since_ticks.store(arch::now_ticks(), Relaxed);
+    LAST_ASLEEP.store(arch::instructions_retired(), Relaxed);
+    AWAKE.fetch_sub(1, Relaxed);
 }
 
 /// This hart is awake again.
 pub fn end_sleep() {
+    // An emulator that counts instructions has one counter for all harts, and may advance it while
+    // all of them sleep. It runs them in turn on one thread, so the relaxed order is enough.
+    if AWAKE.fetch_add(1, Relaxed) == 0 {
+        let since = LAST_ASLEEP.load(Relaxed);
+        INSTRUCTIONS_ASLEEP.add(arch::instructions_retired().saturating_sub(since));
+    }
     let hart = &HARTS[arch::hart_index()];
     let since = hart.asleep_since_ticks.swap(0, Relaxed);
     add(&hart.asleep_ticks, arch::now_ticks().saturating_sub(since));

@@ -15,6 +15,7 @@ use super::values::CONNECTIONS_MAX;
     Examples:\n  \
     ./cops bench closed\n  \
     ./cops bench closed --icount --json closed.json\n  \
+    ./cops bench closed --icount --smp 4\n  \
     ./cops bench costs\n  \
     ./cops bench disk --smp 1\n  \
     ./cops bench files --smp 1\n  \
@@ -42,8 +43,9 @@ pub struct Bench {
     /// Shorter and less exact; costs, disk, libc-test, portions and switch have one length only
     #[arg(long)]
     pub quick: bool,
-    /// Count instructions instead of time, on one hart
-    #[arg(long, conflicts_with = "smp")]
+    /// Count instructions instead of time, on one hart; closed takes --smp too, and counts those of
+    /// all harts
+    #[arg(long)]
     pub icount: bool,
     /// TCP connections: a number, for models, overload and peers several [default: 64, for
     /// idle-memory 400, for overload 256 and 1024, with --icount 64 and 256, for

@@ -58,7 +58,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 44] = [
+pub const SOURCES: [Source; 45] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -119,6 +119,19 @@ pub const SOURCES: [Source; 44] = [
             "--icount",
             "--json",
             "docs/results/closed-icount.json",
+        ]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "closed-icount-4",
+        make: Make::Cops(&[
+            "bench",
+            "closed",
+            "--icount",
+            "--smp",
+            "4",
+            "--json",
+            "docs/results/closed-icount-4.json",
         ]),
         measures: SYSTEM,
     },

@@ -5,7 +5,7 @@ use clap::Parser;
 
 use super::{Case, Context, step};
 use crate::cli::{Bench, Cli, Command};
-use crate::commands::bench::{papers, switch};
+use crate::commands::bench::{closed, papers, switch};
 use crate::commands::profile::{Profiler, Served, check_version};
 use crate::error::{Because, Failure, Outcome};
 use crate::profile::stages;
@@ -27,6 +27,10 @@ const EXPECTED: [(&str, &str); 4] = [
 
 const COSTS: &str = "costs of switches and of entering the kernel";
 const FEW: &str = "few coroutines take fewer instructions than few threads";
+const HARTS: &str = "a request takes hardly more instructions with 4 harts than with 1";
+/// How much more, at most. Measured: 1.05; two counts of the same machine differ by a hundredth or
+/// two, by the pace of the client.
+const MORE_WITH_HARTS: f64 = 1.15;
 
 /// `./cops bench NAME --icount`, with its other options as they are if none is given.
 fn counted(name: &str) -> Outcome<Bench> {
@@ -63,6 +67,18 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         }
         let wrong = budget.exceeded(|operation| switch::median(&lines, operation));
         cases.push(Case::judged(COSTS, &wrong));
+    }
+    if context.is_chosen(HARTS) {
+        step.detail("a request with 1 hart and with 4");
+        let counted = |harts| {
+            let mut bench = counted("closed")?;
+            bench.machine.smp = harts;
+            closed::instructions(context.workspace, prepared, &bench)
+        };
+        let (one, four) = (counted(1)?, counted(4)?);
+        let wrong = (four > one * MORE_WITH_HARTS)
+            .then(|| format!("{one:.0} instructions a request with 1 hart, {four:.0} with 4"));
+        cases.push(Case::judged(HARTS, &Vec::from_iter(wrong)));
     }
     if context.is_chosen(FEW) {
         step.detail("coroutines and threads");

@@ -1,6 +1,6 @@
 //! The matrix service in a closed loop with 1 x 1 matrices, where nearly all the cost of a request
-//! is the system's own: throughput by the wall clock, or instructions per request on one hart that
-//! counts them.
+//! is the system's own: throughput by the wall clock, or instructions per request. With several
+//! harts these are the instructions of all of them, which the emulator runs in turn.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -44,7 +44,7 @@ pub fn measure(
         let mut session =
             Session::start(prepared, options, model, true, client.clone(), connections, scratch)?;
         let mut row = if options.icount {
-            session.count(if options.quick { MANY / 5 } else { MANY })?
+            session.count(options.machine.smp, if options.quick { MANY / 5 } else { MANY })?
         } else {
             session.time(if options.quick { 2 } else { 5 })?
         };
@@ -54,6 +54,20 @@ pub fn measure(
         save(&rows)?;
     }
     Ok(rows)
+}
+
+/// For the tests: the instructions of a request, counted as `options` say.
+///
+/// # Errors
+/// If the client saw wrong answers, or the counter did not count.
+pub fn instructions(workspace: &Workspace, prepared: &Prepared, options: &Bench) -> Outcome<f64> {
+    let client = Client::build(workspace, Progress::Lines)?;
+    let scratch = workspace.scratch()?;
+    let mut session =
+        Session::start(prepared, options, Model::Kcuc, false, client, CONNECTIONS, scratch)?;
+    let counted = session.difference(MANY)?;
+    session.server.shut_down();
+    Ok(counted.instructions as f64 / counted.requests as f64)
 }
 
 /// How the client reaches the server.
@@ -76,8 +90,15 @@ pub(super) struct Session {
 
 type Row = Map<String, serde_json::Value>;
 
+/// Requests, what they took, and the entries into the kernel per request.
+struct Counted {
+    requests: u64,
+    instructions: u64,
+    entries: Row,
+}
+
 impl Session {
-    /// Boots a server of this model, on a hart that counts instructions and over a tap device if
+    /// Boots a server of this model, on harts that count instructions and over a tap device if
     /// `options` say so. `show_stdout`: what it prints is shown, if it is not over a tap device.
     pub(super) fn start(
         prepared: &Prepared,
@@ -154,7 +175,24 @@ impl Session {
     }
 
     /// Instructions per request, from the difference of two counted runs.
-    fn count(&mut self, many: u32) -> Outcome<Row> {
+    fn count(&mut self, harts: u32, many: u32) -> Outcome<Row> {
+        let Counted { requests, instructions, entries } = self.difference(many)?;
+        let instructions = instructions as f64 / requests as f64;
+        println!("connections  matrix  requests  instructions/request");
+        println!("{:>11}  {:>6}  {requests:>8}  {instructions:>20.0}", self.connections, 1);
+        let mut row = Row::new();
+        row.insert("connections".into(), self.connections.into());
+        row.insert("matrix".into(), 1.into());
+        row.insert("vcpus".into(), harts.into());
+        row.insert("requests".into(), requests.into());
+        row.insert("instructions_per_request".into(), instructions.into());
+        print_per_request(&entries);
+        row.extend(entries);
+        Ok(row)
+    }
+
+    /// What a run with `many` requests per connection has more than one with [`FEW`].
+    fn difference(&mut self, many: u32) -> Outcome<Counted> {
         let (few_requests, few_instructions) = self.counted(FEW)?;
         let before = self.server.statistics()?;
         let (many_requests, many_instructions) = self.counted(many)?;
@@ -166,18 +204,7 @@ impl Session {
                  {many_requests}: that makes no sense"
             )));
         }
-        let instructions = (many_instructions - few_instructions) as f64 / requests as f64;
-        println!("connections  matrix  requests  instructions/request");
-        println!("{:>11}  {:>6}  {requests:>8}  {instructions:>20.0}", self.connections, 1);
-        let mut row = Row::new();
-        row.insert("connections".into(), self.connections.into());
-        row.insert("matrix".into(), 1.into());
-        row.insert("vcpus".into(), 1.into());
-        row.insert("requests".into(), requests.into());
-        row.insert("instructions_per_request".into(), instructions.into());
-        print_per_request(&entries);
-        row.extend(entries);
-        Ok(row)
+        Ok(Counted { requests, instructions: many_instructions - few_instructions, entries })
     }
 
     /// One run with this many requests per connection. Returns the total number of requests, and of

@@ -1,7 +1,7 @@
 //! `./cops bench NAME`: one measurement each, in the form of SPEC 5.6: a table, and `{"bench",
 //! "config", "rows"}`.
 
-mod closed;
+pub mod closed;
 mod connections;
 mod costs;
 mod cpio;
@@ -58,8 +58,10 @@ fn counts(options: &Bench) -> bool {
 fn machine(options: &Bench) -> Machine {
     let mut machine = options.machine.clone();
     let is_of_the_paper = matches!(options.name, Measurement::Pipe | Measurement::Ring);
-    // Counting requires one hart, and the papers' machines have one.
-    if counts(options) || is_of_the_paper || options.papers_machine.is_some() {
+    // Instructions are counted on one hart unless several are asked for, and the papers' machines
+    // have one.
+    let counts_on_one = counts(options) && !options.given.contains(&"smp");
+    if counts_on_one || is_of_the_paper || options.papers_machine.is_some() {
         machine.smp = 1;
     }
     if is_of_the_paper {

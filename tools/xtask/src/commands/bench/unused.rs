@@ -27,7 +27,8 @@ fn first_unused(options: &Bench) -> Option<&'static str> {
     let is_given = |option: &str| options.given.contains(&option);
     // The paper's machine, one hart that counts instructions, or a machine for each row.
     let has_harts = matches!(name, Costs | Hostile | Pipe | Portions | Ring | Switch | Wakeups)
-        || options.papers_machine.is_some();
+        || options.papers_machine.is_some()
+        || options.icount && name != Closed;
     // The same, and as much memory as the papers have.
     let has_memory = matches!(name, Memory | Pipe | Ring);
     // How much is counted is fixed, so that the counts of two runs can be compared.
@@ -112,6 +113,7 @@ mod tests {
             ("costs --smp 1", "--smp"),
             ("hostile --smp 2", "--smp"),
             ("wakeups --smp 1", "--smp"),
+            ("scale --icount --smp 1", "--smp"),
             ("models --papers-machine --smp 2", "--smp"),
             ("pipe --mem 512M", "--mem"),
             ("memory --mem 64M", "--mem"),
