@@ -128,7 +128,7 @@ fn other_scheduler(context: &Context<'_>, name: &str) -> Outcome<Vec<String>> {
 fn waiting_awake(name: &str) -> Outcome<Vec<String>> {
     let command = ["--smp", "2", "--idle", "poll", "--verbose", "/bin/usertests"];
     let mut wrong = Vec::new();
-    for tests in ["cpus::wakes_cross", "timers::", "network::"] {
+    for tests in ["virtual_cpus::wakes_cross", "timers::", "network::"] {
         let result = cops_exec(name, &[&command[..], &[tests]].concat())?;
         wrong.extend(status(&result, 0));
         if !result.stderr.contains("harts without work wait awake") {

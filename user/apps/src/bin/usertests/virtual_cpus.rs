@@ -20,7 +20,7 @@ use crate::harness::{Outcome, PATIENCE, harts, soon};
 use crate::raw::{self, Garbage};
 use crate::{check, check_equal, tests};
 
-tests! { cpus:
+tests! { virtual_cpus:
     as_many_as_there_may_be,
     all_take_part,
     wakes_cross,
