@@ -1,6 +1,6 @@
 //! A thread waits for a future.
 //!
-//! May touch: parking of the calling thread, the loop of the calling virtual CPU.
+//! May touch: the word of the calling thread's wakes, the loop of the calling virtual CPU.
 
 use alloc::sync::Arc;
 use alloc::task::Wake;
@@ -9,10 +9,11 @@ use core::pin::{Pin, pin};
 use core::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Acquire};
 use core::task::{Context, Poll, Waker};
 
-use super::handle::{current, park};
+use super::handle::current;
 use crate::{system, task, worker};
 
-/// Polls `future` on the calling thread, which is parked in between, until it is ready.
+/// Polls `future` on the calling thread, which sleeps in between, until it is ready. An
+/// [`unpark`](super::Thread::unpark) meanwhile is for the next [`park`](super::park).
 ///
 /// For futures that something else completes: a [`JoinHandle`](crate::task::JoinHandle), a channel,
 /// an event. A call to the kernel blocks the thread in its first poll instead, since there is no
@@ -21,6 +22,8 @@ use crate::{system, task, worker};
 ///
 /// In a `main` with `explicit_runner`, coroutines run meanwhile, as in
 /// [`task::run`].
+///
+/// A future that calls `block_on` itself may be polled once more after each call that has slept.
 ///
 /// # Panics
 /// In a coroutine, which waits with `.await`.
@@ -34,13 +37,20 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 fn on_thread<F: Future>(mut future: Pin<&mut F>) -> F::Output {
-    let waker = Waker::from(current().0);
+    let thread = current().0;
+    let waker = Waker::from(thread.clone());
     let mut context = Context::from_waker(&waker);
+    let mut has_taken = false;
     loop {
+        has_taken |= thread.take_wake();
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            if has_taken {
+                // If a poll of another future called this function, the wake may be that one's.
+                thread.leave_wake();
+            }
             return output;
         }
-        park();
+        thread.wait_for_wake();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Names of threads, their priorities, and parking.
+//! Names of threads, their priorities, parking, and wakes by wakers.
 //!
 //! May touch: futexes.
 
@@ -43,6 +43,9 @@ pub(super) struct Named {
     pub(super) number: AtomicU32,
     level: AtomicU32,
     parking: AtomicU32,
+    /// 1 if a waker of the thread was called since the last poll; for `block_on`. Apart from
+    /// `parking`, which is the program's. One word for all calls of `block_on`, so none allocates.
+    is_woken: AtomicU32,
 }
 
 impl Named {
@@ -53,6 +56,28 @@ impl Named {
             number: AtomicU32::new(0),
             level: AtomicU32::new(priority.level().into()),
             parking: AtomicU32::new(EMPTY),
+            is_woken: AtomicU32::new(0),
+        }
+    }
+
+    /// Called before a poll, by the thread. Returns whether there was a wake.
+    pub(super) fn take_wake(&self) -> bool {
+        // Partner of the swap in `wake_by_ref`: the poll sees what was done before the wake. A wake
+        // from now on leaves a 1, which `wait_for_wake` finds.
+        self.is_woken.swap(0, Acquire) != 0
+    }
+
+    /// Makes the thread's next [`wait_for_wake`](Self::wait_for_wake) return; called by it.
+    pub(super) fn leave_wake(&self) {
+        // Not a store: that would separate the next `take_wake` from a wake that came before.
+        self.is_woken.swap(1, Relaxed);
+    }
+
+    /// Sleeps until there is a wake; called by the thread.
+    pub(super) fn wait_for_wake(&self) {
+        while self.is_woken.load(Relaxed) == 0 {
+            // Returns without a reason at times; it has no time limit, so it does not fail.
+            let _ = system::futex_wait(&self.is_woken, 0, None);
         }
     }
 }
@@ -142,14 +167,16 @@ impl fmt::Debug for Thread {
     }
 }
 
-/// For wakers: a wake is an `unpark`.
+/// The wakers of [`block_on`](super::block_on).
 impl Wake for Named {
     fn wake(self: Arc<Self>) {
-        Thread(self).unpark();
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        Thread(self.clone()).unpark();
+        if self.is_woken.swap(1, Release) == 0 {
+            system::futex_wake(&self.is_woken, 1);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::Cell;
+use core::future::Future;
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -32,6 +33,8 @@ tests! { threads:
     values_of_a_thread,
     a_value_that_uses_itself_when_it_is_dropped,
     parking,
+    a_wait_for_a_future_leaves_an_unpark,
+    a_wait_inside_of_a_wait,
     mutex_excludes,
     condition_variable,
     a_notification_without_a_waiter,
@@ -206,6 +209,48 @@ async fn parking() -> Outcome {
     released.store(true, SeqCst);
     handle.thread().unpark();
     let _ = join(handle);
+    Ok(())
+}
+
+/// An `unpark` during `block_on` is for the next `park`.
+async fn a_wait_for_a_future_leaves_an_unpark() -> Outcome {
+    let (sender, receiver) = channel::<u32>(1);
+    let handle = thread::spawn(move || {
+        let received = thread::block_on(receiver.receive());
+        thread::park();
+        received
+    });
+    until("a thread that waits for a value", || Ok(asleep()? == 1)).await?;
+    handle.thread().unpark();
+    check!(sender.send(5).await.is_ok(), "the receiver is gone");
+    until("the end of a thread that was unparked", || Ok(handle.is_finished())).await?;
+    check_equal!(join(handle), Some(5), "what the thread received");
+    Ok(())
+}
+
+/// A future calls `block_on` in its first poll. Its own wake comes meanwhile.
+async fn a_wait_inside_of_a_wait() -> Outcome {
+    let (sender, receiver) = channel::<u32>(1);
+    let (inner_sender, inner_receiver) = channel::<u32>(1);
+    let handle = thread::spawn(move || {
+        let mut polls = 0;
+        let mut inner = None;
+        let mut outer = core::pin::pin!(receiver.receive());
+        let received = thread::block_on(core::future::poll_fn(|context| {
+            polls += 1;
+            let result = outer.as_mut().poll(context);
+            if polls == 1 {
+                inner = thread::block_on(inner_receiver.receive());
+            }
+            result
+        }));
+        (received, inner, polls)
+    });
+    until("a thread that waits for the inner value", || Ok(asleep()? == 1)).await?;
+    check!(sender.send(1).await.is_ok(), "the outer receiver is gone");
+    check!(inner_sender.send(2).await.is_ok(), "the inner receiver is gone");
+    until("the end of a thread", || Ok(handle.is_finished())).await?;
+    check_equal!(join(handle), (Some(1), Some(2), 2), "both values, and the number of polls");
     Ok(())
 }
 
