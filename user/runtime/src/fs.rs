@@ -14,15 +14,16 @@ mod call;
 mod mapped;
 pub mod server;
 
-use alloc::ffi::CString;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use cops_abi::Errno;
 use cops_abi::file::{Status, at, mode, open};
 use cops_abi::syscall as number;
 
 use crate::io::{
-    AsFd, BorrowedFd, Error, ErrorType, Fd, Read, Result, Seek, SeekFrom, Write, implement_stream,
+    AsFd, BorrowedFd, Error, ErrorType, Fd, Read, Result, Seek, SeekFrom, Write, c_string,
+    implement_stream,
 };
 use crate::system;
 use call::Argument;
@@ -39,7 +40,7 @@ impl File {
     /// Opens `path` for reading.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `EMFILE`; [`Error::ZeroByte`].
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `EMFILE`, `ENOMEM`; [`Error::ZeroByte`].
     pub fn open(path: &str) -> Result<Self> {
         Self::open_with(path, open::READ_ONLY)
     }
@@ -53,8 +54,7 @@ impl File {
     }
 
     fn open_with(path: &str, flags: u32) -> Result<Self> {
-        let path = CString::new(path).map_err(|_| Error::ZeroByte)?;
-        Ok(Self { fd: Fd::from_raw(system::open(&path, flags)? as i32) })
+        Ok(Self { fd: Fd::from_raw(system::open(&c_string(path)?, flags)? as i32) })
     }
 
     /// Opens `path` for writing; creates the file, or makes it empty.
@@ -286,9 +286,7 @@ impl Seek for File {
     /// Changes the position in the file. Returns the new one, in bytes from the beginning.
     async fn seek(&mut self, position: SeekFrom) -> Result<u64> {
         let (offset, whence) = match position {
-            SeekFrom::Start(offset) => {
-                (i64::try_from(offset).map_err(|_| cops_abi::Errno::EINVAL)?, 0)
-            }
+            SeekFrom::Start(offset) => (i64::try_from(offset).map_err(|_| Errno::EINVAL)?, 0),
             SeekFrom::Current(offset) => (offset, 1),
             SeekFrom::End(offset) => (offset, 2),
         };
@@ -306,6 +304,7 @@ pub async fn read(path: &str) -> Result<Vec<u8>> {
     let mut contents = Vec::new();
     let mut length = 0;
     loop {
+        contents.try_reserve(STEP_BYTES).map_err(|_| Errno::ENOMEM)?;
         contents.resize(length + STEP_BYTES, 0);
         let count = file.read(contents.get_mut(length..).unwrap_or_default()).await?;
         length += count;
@@ -336,7 +335,8 @@ pub struct DirectoryEntry {
     pub kind: Kind,
 }
 
-/// The entries of the directory at `path`, in the kernel's order.
+/// The entries of the directory at `path`, in the kernel's order. Without memory for them, the
+/// process ends.
 ///
 /// # Errors
 /// As [`File::open`], and `ENOTDIR`.

@@ -160,7 +160,7 @@ impl TcpStream {
     }
 
     /// Splits the stream into its two directions, for two coroutines. The connection is closed when
-    /// both are dropped.
+    /// both are dropped. Without memory for what the halves share, the process ends.
     #[must_use]
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         let fd = Arc::new(self.fd);

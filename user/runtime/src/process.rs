@@ -4,7 +4,6 @@
 
 mod command;
 
-use alloc::ffi::CString;
 use alloc::string::String;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
@@ -19,7 +18,7 @@ use cops_abi::syscall::{
 use cops_abi::{Errno, Priority};
 
 use crate::call::{Call, Mode, Operation, Request, Scratch, leftover};
-use crate::io::{Error, Result};
+use crate::io::{Result, c_string};
 use crate::system;
 
 /// The exit code of a program; 0 means success.
@@ -272,10 +271,9 @@ pub fn working_directory() -> Result<String> {
 /// started later.
 ///
 /// # Errors
-/// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; [`Error::ZeroByte`].
+/// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `ENOMEM`; [`Error::ZeroByte`](crate::io::Error::ZeroByte).
 pub fn set_working_directory(path: &str) -> Result<()> {
-    let path = CString::new(path).map_err(|_| Error::ZeroByte)?;
-    Ok(system::set_working_directory(&path)?)
+    Ok(system::set_working_directory(&c_string(path)?)?)
 }
 
 /// Ends process `pid` with `signal` (`cops_abi::syscall::signal`).

@@ -9,13 +9,15 @@
 use alloc::boxed::Box;
 use alloc::ffi::CString;
 
+use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::file::Status;
 use cops_abi::syscall::AT_FDCWD;
 
 use super::mapped::Mapped;
 use crate::call::{Call, Mode, Operation, Request, Scratch};
-use crate::io::{Error, Result};
+use crate::heap;
+use crate::io::{Result, c_string};
 
 /// An argument of a call.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub(super) enum Argument {
     Here,
     Path(CString),
     Number(usize),
-    /// The address of the block for a status.
+    /// The address of the block of the call: see [`status`].
     Status,
 }
 
@@ -32,9 +34,9 @@ impl Argument {
     /// The path as an argument.
     ///
     /// # Errors
-    /// [`Error::ZeroByte`].
+    /// [`Error::ZeroByte`](crate::io::Error::ZeroByte), `ENOMEM`.
     pub(super) fn path(path: &str) -> Result<Self> {
-        CString::new(path).map(Self::Path).map_err(|_| Error::ZeroByte)
+        c_string(path).map(Self::Path)
     }
 }
 
@@ -61,8 +63,7 @@ unsafe impl<const COUNT: usize> Operation for PathCall<COUNT> {
                 Argument::Path(path) => path.as_ptr().expose_provenance(),
                 Argument::Number(number) => *number,
                 Argument::Status => {
-                    let block = self.status.insert(Box::new([0; Status::BYTES]));
-                    block.as_mut_ptr().expose_provenance()
+                    self.status.as_mut().map_or(0, |block| block.as_mut_ptr().expose_provenance())
                 }
             };
         }
@@ -101,7 +102,8 @@ pub(super) async fn status<const COUNT: usize>(
     number: usize,
     arguments: [Argument; COUNT],
 ) -> Result<Status> {
-    let (result, status) = Call::new(PathCall { number, arguments, status: None }).await;
+    let block = heap::try_box([0; Status::BYTES]).ok_or(Errno::ENOMEM)?;
+    let (result, status) = Call::new(PathCall { number, arguments, status: Some(block) }).await;
     result?;
     Ok(status.map(|block| Status::from_bytes(&block)).unwrap_or_default())
 }

@@ -15,6 +15,11 @@ mod operation;
 mod positional;
 pub mod terminal;
 
+use alloc::ffi::CString;
+use alloc::vec::Vec;
+
+use cops_abi::Errno;
+
 pub(crate) use console::Gather;
 pub use console::{Stderr, Stdin, Stdout, stderr, stdin, stdout};
 #[doc(hidden)]
@@ -27,6 +32,18 @@ pub use fd::{AsFd, BorrowedFd, Fd, pipe};
 pub(crate) use operation::with_bytes;
 pub use operation::{Buffer, ReadInto, ReadOwned, WriteFrom, fill};
 pub use positional::{ReadAt, Synchronise, WriteAt, read_at, synchronise, write_at};
+
+/// `text` with a zero at its end.
+///
+/// # Errors
+/// [`Error::ZeroByte`], `ENOMEM`.
+pub(crate) fn c_string(text: &str) -> Result<CString> {
+    let mut bytes = Vec::new();
+    // Also for the zero, so that `CString` allocates nothing.
+    bytes.try_reserve_exact(text.len() + 1).map_err(|_| Errno::ENOMEM)?;
+    bytes.extend_from_slice(text.as_bytes());
+    CString::new(bytes).map_err(|_| Error::ZeroByte)
+}
 
 /// Implements the traits for a type; [`AsFd`] returns the descriptor to use.
 macro_rules! implement_stream {

@@ -4,12 +4,12 @@ use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_char};
 
-use cops_abi::Priority;
 use cops_abi::syscall::SpawnOptions;
+use cops_abi::{Errno, Priority};
 
 use super::Child;
 use crate::io::terminal::Mode;
-use crate::io::{BorrowedFd, Error, Result};
+use crate::io::{BorrowedFd, Error, Result, c_string};
 use crate::system;
 
 /// A program to be started, with its arguments, files, environment and group.
@@ -30,7 +30,7 @@ impl<'f> Command<'f> {
     /// The program at `path`, which is its first argument, too.
     ///
     /// # Errors
-    /// [`Error::ZeroByte`].
+    /// [`Error::ZeroByte`], `ENOMEM`.
     pub fn new(path: &str) -> Result<Self> {
         let options = SpawnOptions {
             files: [SpawnOptions::CONSOLE; 3],
@@ -38,17 +38,18 @@ impl<'f> Command<'f> {
             foreground: 0,
             local: 0,
         };
-        let words = alloc::vec![c_string(path)?];
+        let mut words = Vec::new();
+        add(&mut words, path)?;
         Ok(Self { words, environment: Vec::new(), ceiling: None, files: [None; 3], options })
     }
 
     /// Adds arguments.
     ///
     /// # Errors
-    /// [`Error::ZeroByte`].
+    /// [`Error::ZeroByte`], `ENOMEM`.
     pub fn arguments<A: AsRef<str>>(mut self, arguments: &[A]) -> Result<Self> {
         for argument in arguments {
-            self.words.push(c_string(argument.as_ref())?);
+            add(&mut self.words, argument.as_ref())?;
         }
         Ok(self)
     }
@@ -56,9 +57,9 @@ impl<'f> Command<'f> {
     /// Adds a variable, as `NAME=value`, to the environment.
     ///
     /// # Errors
-    /// [`Error::ZeroByte`].
+    /// [`Error::ZeroByte`], `ENOMEM`.
     pub fn variable(mut self, assignment: &str) -> Result<Self> {
-        self.environment.push(c_string(assignment)?);
+        add(&mut self.environment, assignment)?;
         Ok(self)
     }
 
@@ -101,7 +102,7 @@ impl<'f> Command<'f> {
     /// if the terminal does not belong to this session.
     pub fn spawn(&self) -> Result<Child> {
         let Some(path) = self.words.first() else { return Err(Error::ZeroByte) };
-        let (words, environment) = (pointers(&self.words), pointers(&self.environment));
+        let (words, environment) = (pointers(&self.words)?, pointers(&self.environment)?);
         let environment = (!self.environment.is_empty()).then_some(environment.as_slice());
         let mut options = self.options;
         for (place, file) in options.files.iter_mut().zip(self.files) {
@@ -116,14 +117,20 @@ impl<'f> Command<'f> {
     }
 }
 
-fn c_string(text: &str) -> Result<CString> {
-    CString::new(text).map_err(|_| Error::ZeroByte)
+/// Appends `text`.
+fn add(strings: &mut Vec<CString>, text: &str) -> Result<()> {
+    strings.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+    strings.push(c_string(text)?);
+    Ok(())
 }
 
 /// The addresses of these strings, and null.
-fn pointers(strings: &[CString]) -> Vec<*const c_char> {
-    let pointers = strings.iter().map(|string| CStr::as_ptr(string));
-    pointers.chain(core::iter::once(core::ptr::null())).collect()
+fn pointers(strings: &[CString]) -> Result<Vec<*const c_char>> {
+    let mut pointers = Vec::new();
+    pointers.try_reserve_exact(strings.len() + 1).map_err(|_| Errno::ENOMEM)?;
+    pointers.extend(strings.iter().map(|string| CStr::as_ptr(string)));
+    pointers.push(core::ptr::null());
+    Ok(pointers)
 }
 
 /// Starts the program at `path` with `arguments`, to which the path is prepended. Its standard

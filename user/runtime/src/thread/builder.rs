@@ -19,9 +19,9 @@ use cops_abi::{Errno, Priority};
 use super::handle::{Thread, current};
 use super::scoped::Running;
 use super::stack::Stack;
-use super::{local, start};
+use super::{Local, local, start};
 use crate::io::Result;
-use crate::{heap, system, task};
+use crate::{heap, system, task, worker};
 
 /// Size of a thread's stack, unless [`Builder::stack_size`] says otherwise. All of it is charged to
 /// the process when the thread starts, and a page takes a frame when it is first used.
@@ -151,7 +151,8 @@ impl Builder {
     {
         let inherited = match task::current() {
             Some(_) => task::current_priority(),
-            None => current().priority(),
+            // Not by a handle, which a virtual CPU may have no memory to make.
+            None => worker::current_local().map_or(Priority::DEFAULT, Local::priority),
         };
         let thread = Thread::try_new(self.name, self.priority.unwrap_or(inherited));
         let thread = thread.ok_or(Errno::ENOMEM)?;

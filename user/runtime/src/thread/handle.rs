@@ -180,7 +180,8 @@ impl Wake for Named {
     }
 }
 
-/// The calling thread. Inside a coroutine: the virtual CPU that polls it.
+/// The calling thread. Inside a coroutine: the virtual CPU that polls it. The first call on a
+/// virtual CPU makes the handle; without memory for it, the process ends.
 #[must_use]
 pub fn current() -> Thread {
     match worker::current_local() {

@@ -75,6 +75,14 @@ impl Local {
         self.running.load(Acquire) == 0
     }
 
+    /// The priority of the thread, which is the calling one. Makes no handle.
+    pub(super) fn priority(&self) -> Priority {
+        // SAFETY: only the thread itself accesses this field once it runs, and the reference ends
+        // here.
+        let thread = unsafe { &*self.thread.get() };
+        thread.as_ref().map_or(Priority::DEFAULT, Thread::priority)
+    }
+
     /// The handle of the thread, which is the calling one.
     pub(super) fn thread(&self) -> Thread {
         // SAFETY: only the thread itself accesses this field once it runs, and this function

@@ -1,10 +1,16 @@
 //! Files and directories of the root image.
 
+use alloc::vec::Vec;
+
 use cops::abi::Errno;
 use cops::fs::{self, File, Kind, OpenOptions};
 use cops::io::{AsFd, Read, Seek, SeekFrom, Write};
 
-use crate::harness::{Outcome, PROGRAM, errno};
+use cops::process::{self, ExitCode, Resource};
+use cops::thread;
+
+use crate::harness::{Outcome, PROGRAM, errno, run};
+use crate::processes::HELPER;
 use crate::{check, check_equal, tests};
 
 tests! { files:
@@ -14,6 +20,12 @@ tests! { files:
     descriptors_are_limited,
     the_library_writes,
     a_dropped_open_leaves_no_descriptor,
+    memory_ends_while_files_are_used,
+}
+
+/// The helpers.
+pub fn help(arguments: &[&str]) -> Option<ExitCode> {
+    (arguments == ["files-without-memory"]).then(use_files_without_memory)
 }
 
 async fn missing() -> Outcome {
@@ -136,5 +148,53 @@ async fn a_dropped_open_leaves_no_descriptor() -> Outcome {
         check_equal!(lowest()?, before, "the lowest free descriptor after round {round}");
     }
     drop(OpenOptions::new().read(true).open(&long).await?);
+    Ok(())
+}
+
+/// Uses the heap up, and its room to grow, for blocks of every size.
+fn use_the_heap_up() -> cops::io::Result<()> {
+    const LARGEST: usize = 64 * 1024;
+    const SMALL: usize = 512;
+    process::set_quota(0, Resource::Memory, process::quota(0, Resource::Memory)?.used)?;
+    let halves = core::iter::successors(Some(LARGEST), |bytes| Some(bytes / 2));
+    let small = (1..=SMALL).rev().step_by(8);
+    for bytes in halves.take_while(|&bytes| bytes > SMALL).chain(small) {
+        let mut block = Vec::<u8>::new();
+        while block.try_reserve_exact(bytes).is_ok() {
+            // Otherwise the compiler leaves the allocation out, which then never fails.
+            core::mem::forget(core::hint::black_box(core::mem::take(&mut block)));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the number of the first function that did not fail with `ENOMEM`.
+fn use_files_without_memory() -> ExitCode {
+    // A thread, since only its `block_on` polls these futures.
+    let Ok(code) = thread::spawn(|| {
+        let Ok(file) = File::open("/bin/hello") else { return 98 };
+        if use_the_heap_up().is_err() {
+            return 99;
+        }
+        let errors = [
+            thread::block_on(file.metadata()).err(),
+            thread::block_on(fs::metadata("/bin/hello")).err(),
+            thread::block_on(fs::rename("/bin/hello", "/bin/other")).err(),
+            thread::block_on(OpenOptions::new().read(true).open("/bin/hello")).err(),
+            File::open("/bin/hello").err(),
+            thread::block_on(fs::read("/bin/hello")).err(),
+            process::set_working_directory("/bin").err(),
+            process::Command::new("/bin/hello").err(),
+        ];
+        let is_other = |error: Option<_>| error.and_then(errno) != Some(Errno::ENOMEM);
+        errors.into_iter().position(is_other).map_or(0, |index| index as u8 + 1)
+    })
+    .join();
+    ExitCode(code)
+}
+
+async fn memory_ends_while_files_are_used() -> Outcome {
+    let status = run(&[HELPER, "files-without-memory"]).await?;
+    check_equal!(status.code(), Some(0), "the first function without ENOMEM");
     Ok(())
 }

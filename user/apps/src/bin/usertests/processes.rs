@@ -14,8 +14,8 @@ use futures_util::future::join_all;
 
 use crate::harness::{Failure, Outcome, errno, run, soon, start};
 use crate::{
-    authority, bounded, check, check_equal, forks, interrupts, leftovers, programs, quotas, raw,
-    registers, scheduling, tests, threads,
+    authority, bounded, check, check_equal, files, forks, interrupts, leftovers, programs, quotas,
+    raw, registers, scheduling, tests, threads,
 };
 
 tests! { processes:
@@ -67,6 +67,7 @@ pub fn help(arguments: &[&str]) -> ExitCode {
         ["garbage-handler"] => interrupts::interrupt_into_garbage(),
         other => authority::help(other)
             .or_else(|| quotas::help(other))
+            .or_else(|| files::help(other))
             .or_else(|| scheduling::help(other))
             .or_else(|| leftovers::help(other))
             .or_else(|| forks::help(other))
