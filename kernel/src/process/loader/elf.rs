@@ -109,8 +109,7 @@ impl Program {
         }
         let end = start.checked_add(length).ok_or(Errno::ENOEXEC)?;
         let rights = Rights {
-            // What may be written may be read, as on Linux.
-            read: header.p_flags & (PF_R | PF_W) != 0,
+            read: header.p_flags & PF_R != 0,
             write: header.p_flags & PF_W != 0,
             execute: header.p_flags & PF_X != 0,
         };
