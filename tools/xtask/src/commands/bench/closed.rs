@@ -67,7 +67,7 @@ pub fn instructions(workspace: &Workspace, prepared: &Prepared, options: &Bench)
         Session::start(prepared, options, Model::Kcuc, false, client, CONNECTIONS, scratch)?;
     let counted = session.difference(MANY)?;
     session.server.shut_down();
-    Ok(counted.instructions as f64 / counted.requests as f64)
+    Ok(counted.instructions_per_request())
 }
 
 /// How the client reaches the server.
@@ -95,6 +95,12 @@ struct Counted {
     requests: u64,
     instructions: u64,
     entries: Row,
+}
+
+impl Counted {
+    fn instructions_per_request(&self) -> f64 {
+        self.instructions as f64 / self.requests as f64
+    }
 }
 
 impl Session {
@@ -176,8 +182,8 @@ impl Session {
 
     /// Instructions per request, from the difference of two counted runs.
     fn count(&mut self, harts: u32, many: u32) -> Outcome<Row> {
-        let Counted { requests, instructions, entries } = self.difference(many)?;
-        let instructions = instructions as f64 / requests as f64;
+        let counted = self.difference(many)?;
+        let (requests, instructions) = (counted.requests, counted.instructions_per_request());
         println!("connections  matrix  requests  instructions/request");
         println!("{:>11}  {:>6}  {requests:>8}  {instructions:>20.0}", self.connections, 1);
         let mut row = Row::new();
@@ -186,8 +192,8 @@ impl Session {
         row.insert("vcpus".into(), harts.into());
         row.insert("requests".into(), requests.into());
         row.insert("instructions_per_request".into(), instructions.into());
-        print_per_request(&entries);
-        row.extend(entries);
+        print_per_request(&counted.entries);
+        row.extend(counted.entries);
         Ok(row)
     }
 
