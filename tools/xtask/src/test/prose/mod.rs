@@ -174,6 +174,10 @@ impl Checker {
                 &format!("longer than {COLUMNS} columns: wrap it"),
             );
         }
+        for line in text::wrapped_diagrams(text, kind) {
+            let what = "not only the kind of the diagram: each statement of a diagram is a line";
+            self.complain(name, line, Rule::Columns, what);
+        }
         for line in text::broken_rows(text, kind) {
             let what = "not a row of its table: a row is one line, however long, with a cell for each column";
             self.complain(name, line, Rule::Columns, what);
@@ -295,6 +299,22 @@ mod tests {
         assert_eq!(
             judged("", "a | words", &[("a/b.md", "clean")]),
             [format!("{HERE}/pending.txt: `a | words` is clean: take it out")]
+        );
+    }
+
+    #[test]
+    fn wrapped_diagrams_are_named() {
+        let flow = "```mermaid\nflowchart TB\n    a --> b\n```\n";
+        let sequence = "```mermaid\nsequenceDiagram\n    participant C as caller\n```\n";
+        let whole = [("a.md", flow), ("b.md", sequence)];
+        assert_eq!(judged("", "", &whole), Vec::<String>::new());
+        let flow = flow.replace("TB\n    ", "TB ");
+        let sequence = sequence.replace("Diagram\n    ", "Diagram ");
+        let wrapped = [("a.md", flow.as_str()), ("b.md", sequence.as_str())];
+        let what = "not only the kind of the diagram: each statement of a diagram is a line";
+        assert_eq!(
+            judged("", "", &wrapped),
+            [format!("a.md:2: {what}"), format!("b.md:2: {what}")]
         );
     }
 

@@ -112,6 +112,21 @@ pub fn broken_rows(text: &str, kind: Kind) -> Vec<usize> {
     broken
 }
 
+/// The first lines of Mermaid diagrams that have more than the kind of the diagram, counted from 1:
+/// text that was wrapped as prose, which Mermaid cannot read.
+pub fn wrapped_diagrams(text: &str, kind: Kind) -> Vec<usize> {
+    if kind != Kind::Markdown {
+        return Vec::new();
+    }
+    let lines: Vec<&str> = text.split('\n').collect();
+    let is_wrapped = |pair: &&[&str]| {
+        let words = pair[1].split_whitespace().count();
+        pair[0] == "```mermaid" && words > 1 + usize::from(pair[1].starts_with("flowchart "))
+    };
+    let pairs = lines.windows(2).enumerate().filter(|(_, pair)| is_wrapped(pair));
+    pairs.map(|(index, _)| index + 2).collect()
+}
+
 /// Text without fenced code and code spans. In Rust's documentation a fence without a language is
 /// code, in Markdown it is text.
 fn without_code(text: &str, kind: Kind) -> String {
