@@ -56,6 +56,17 @@ impl Workspace {
         self.target.join("results")
     }
 
+    /// `path` as it is shown: relative to the current folder if that is the root, absolute from
+    /// elsewhere, so that it can be opened from where the command was given.
+    pub fn shown<'p>(&self, path: &'p Path) -> std::path::Display<'p> {
+        let is_at_root = std::env::current_dir().is_ok_and(|folder| folder == self.root);
+        self.shown_from(path, is_at_root).display()
+    }
+
+    fn shown_from<'p>(&self, path: &'p Path, is_at_root: bool) -> &'p Path {
+        if is_at_root { path.strip_prefix(&self.root).unwrap_or(path) } else { path }
+    }
+
     /// A new folder for the files of one run; removed when the guard is dropped.
     pub fn scratch(&self) -> Outcome<Scratch> {
         static MADE: AtomicU32 = AtomicU32::new(0);
@@ -152,6 +163,15 @@ pub fn write_if_changed(path: &Path, bytes: &[u8]) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_shown_so_that_they_can_be_opened() {
+        let workspace = Workspace { root: "/a/cops".into(), target: "/b".into() };
+        let below = Path::new("/a/cops/target/results");
+        assert_eq!(workspace.shown_from(below, true), Path::new("target/results"));
+        assert_eq!(workspace.shown_from(below, false), below);
+        assert_eq!(workspace.shown_from(Path::new("/b/results"), true), Path::new("/b/results"));
+    }
 
     #[test]
     fn the_commit_is_found_without_git() {

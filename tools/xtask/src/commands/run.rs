@@ -49,7 +49,7 @@ pub fn run(workspace: &Workspace, options: &Run) -> Outcome<u8> {
         row.extend(entries);
     }
     service::write_document(&document, &results.join("result.json"))?;
-    println!("plots and data: {}", results.display());
+    println!("plots and data: {}", workspace.shown(&results));
     if let Some(file) = &options.json {
         service::write_document(&document, file)?;
         println!("result: {}", file.display());

@@ -212,7 +212,7 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     }
     let file = workspace.results_folder().join(format!("{name}.json"));
     service::write_document(&document, &file)?;
-    println!("data: {}", file.display());
+    println!("data: {}", workspace.shown(&file));
     if let Some(file) = &options.json {
         service::write_document(&document, file)?;
     }
