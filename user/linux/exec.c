@@ -1,6 +1,7 @@
 /* execve: of a process with several threads, of scripts, and of files in memory. The same program,
    started with arguments, is what is executed. Runs on Linux too. */
 #define _GNU_SOURCE
+#include <elf.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -39,6 +40,9 @@ static void begins_alone(pid_t expected) {
     }
 }
 
+/* In pages that nothing has written when a program looks. */
+static volatile char untouched[4 * 4096];
+
 static int executed(int count, char **arguments) {
     if (!strcmp(arguments[1], "alone")) {
         begins_alone(atoi(arguments[2]));
@@ -47,6 +51,8 @@ static int executed(int count, char **arguments) {
         CHECK(sigismember(&blocked, SIGUSR1) && !sigismember(&blocked, SIGUSR2));
         return 42;
     }
+    if (!strcmp(arguments[1], "zeros"))
+        return untouched[2 * 4096] + 46;
     if (!strcmp(arguments[1], "code"))
         return atoi(arguments[2]);
     if (!strcmp(arguments[1], "-x  y")) {
@@ -542,6 +548,28 @@ static void files_in_memory(void) {
     close(ends[1]);
 }
 
+/* A segment that may be written may be read, whatever its flags say. */
+static void segment_to_be_written_only(void) {
+    char *zeros[] = {"copy", "zeros", NULL};
+    copy_self("/tmp/copy");
+    int file = open("/tmp/copy", O_RDWR | O_CLOEXEC), changed = 0;
+    Elf64_Ehdr head;
+    Elf64_Phdr segment;
+    CHECK(pread(file, &head, sizeof head, 0) == sizeof head);
+    for (int i = 0; i < head.e_phnum; i++) {
+        off_t at = head.e_phoff + i * sizeof segment;
+        CHECK(pread(file, &segment, sizeof segment, at) == sizeof segment);
+        if (segment.p_type == PT_LOAD && segment.p_flags == (PF_R | PF_W)) {
+            segment.p_flags = PF_W;
+            CHECK(pwrite(file, &segment, sizeof segment, at) == sizeof segment);
+            changed++;
+        }
+    }
+    CHECK(changed > 0 && close(file) == 0);
+    expect_code(execute("/tmp/copy", zeros), 46);
+    CHECK(unlink("/tmp/copy") == 0);
+}
+
 /* A program that another process writes all the time: it runs, or is refused, or dies. */
 static void files_that_change(void) {
     copy_self("/tmp/changing");
@@ -589,6 +617,7 @@ int main(int count, char **arguments) {
     CHECK(realpath(arguments[0], self));
     scripts();
     files_in_memory();
+    segment_to_be_written_only();
     several_threads();
     all_at_once();
     ends_meanwhile();

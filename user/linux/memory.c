@@ -255,6 +255,30 @@ static void handlers_between_portions(void) {
     CHECK(close(ends[0]) == 0 && close(ends[1]) == 0 && munmap(changes, PAGE) == 0);
 }
 
+/* A mapping that replaces another one in one portion: no access finds neither of them, of a thread
+   or of a child. The handler's mprotect is another portion between those of the caller. */
+static void *reads(void *from) {
+    while (!is_over)
+        CHECK(*(volatile char *)from == 0);
+    return NULL;
+}
+
+static void replaced_while_it_is_read(void) {
+    int rights = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    pthread_t reader, signaller;
+    char *at = mmap(NULL, 8 * PAGE, rights, flags, -1, 0);
+    changes = mmap(NULL, PAGE, rights, flags, -1, 0);
+    CHECK(at != MAP_FAILED && changes != MAP_FAILED);
+    is_over = 0;
+    CHECK(pthread_create(&reader, NULL, reads, at + 3 * PAGE) == 0);
+    CHECK(pthread_create(&signaller, NULL, takes_and_signals, NULL) == 0);
+    for (int round = 0; round < 2000; round++)
+        CHECK(mmap(at, 8 * PAGE, rights, flags | MAP_FIXED, -1, 0) == at);
+    is_over = 1;
+    CHECK(pthread_join(reader, NULL) == 0 && pthread_join(signaller, NULL) == 0);
+    CHECK(munmap(at, 8 * PAGE) == 0 && munmap(changes, PAGE) == 0);
+}
+
 static int deep(int depth) {
     volatile char space[PAGE];
     space[0] = (char)depth;
@@ -267,6 +291,7 @@ int main(void) {
     program_break();
     rights_of_a_sleeper();
     handlers_between_portions();
+    replaced_while_it_is_read();
     CHECK(deep(1500) == 0); /* Six of the stack's eight MiB. */
     printf("memory is in order\n");
     return 0;

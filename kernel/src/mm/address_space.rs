@@ -183,18 +183,6 @@ impl AddressSpace {
         }
     }
 
-    /// Maps `source` in the place of a reservation. If that fails, nothing is mapped there.
-    pub(super) fn map_reserved(
-        &self,
-        range: Range<usize>,
-        rights: Rights,
-        source: &Source,
-    ) -> Result<(), MapError> {
-        let mut contents = self.contents.lock();
-        contents.unreserve(range.clone());
-        contents.insert_source(range, rights, source)
-    }
-
     /// Continues the region around `range` up to `end`.
     ///
     /// # Errors

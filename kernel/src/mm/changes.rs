@@ -3,8 +3,9 @@
 use super::address_space::AddressSpace;
 use super::contents::{Contents, check_range, check_rights};
 use super::frames::Frame;
+use super::object::Mapping;
 use super::region::{Backing, PORTION_MAPPINGS, Region};
-use super::{MapError, Rights, layout};
+use super::{MapError, Rights, Source, layout};
 use crate::arch;
 use cops_algorithms::promised::{is_promised, promised_pages};
 use core::ops::Range;
@@ -20,6 +21,15 @@ const HOLES: usize = 64;
 fn own_of(frames: &[Option<Frame>; BATCH], is_own: [bool; BATCH]) -> impl Iterator<Item = &Frame> {
     let own = frames.iter().zip(is_own).filter(|(_, is_own)| *is_own);
     own.filter_map(|(frame, _)| frame.as_ref())
+}
+
+/// What a portion of a replacement has done.
+pub(super) enum Replaced {
+    /// Some of what is there has been unmapped; this has not.
+    Part(Range<usize>),
+    /// All of it has been unmapped, and the new mapping is there or was refused. If it was, nothing
+    /// is mapped or reserved there.
+    All(Result<(), MapError>),
 }
 
 impl AddressSpace {
@@ -43,16 +53,48 @@ impl AddressSpace {
         self.clear_some(range, Some(Region::reserved(number)))
     }
 
+    /// Like [`Self::reserve_some`], of the `rest` of `range`. If that was all of it, maps `source`
+    /// in `range` in the same step: no other thread finds the last part without a mapping.
+    ///
+    /// # Errors
+    /// As [`Self::reserve_some`]: nothing has changed then.
+    pub(super) fn replace_some(
+        &self,
+        rest: &Range<usize>,
+        number: u16,
+        (range, rights, source): (&Range<usize>, Rights, &Source),
+    ) -> Result<Replaced, MapError> {
+        let mut ended = [const { None }; PORTION_MAPPINGS];
+        let contents = &mut *self.contents.lock();
+        let by = Some(Region::reserved(number));
+        if let Some(rest) = self.clear_first(contents, rest, by, &mut ended)? {
+            return Ok(Replaced::Part(rest));
+        }
+        contents.unreserve(range.clone());
+        Ok(Replaced::All(contents.insert_source(range.clone(), rights, source)))
+    }
+
     /// Replaces the regions in the first part of `range` by this one, without pages.
     fn clear_some(
         &self,
         range: &Range<usize>,
         by: Option<Region>,
     ) -> Result<Option<Range<usize>>, MapError> {
-        check_range(range)?;
         // Dropped last, without the lock: an object may end with its last mapping.
         let mut ended = [const { None }; PORTION_MAPPINGS];
-        let contents = &mut *self.contents.lock();
+        self.clear_first(&mut self.contents.lock(), range, by, &mut ended)
+    }
+
+    /// Does what [`Self::clear_some`] does, with the lock. The mappings of which this was the last
+    /// part are moved to `ended`.
+    fn clear_first(
+        &self,
+        contents: &mut Contents,
+        range: &Range<usize>,
+        by: Option<Region>,
+        ended: &mut [Option<Mapping>; PORTION_MAPPINGS],
+    ) -> Result<Option<Range<usize>>, MapError> {
+        check_range(range)?;
         if by.is_some() {
             contents.admit_regions()?;
         }
@@ -90,7 +132,7 @@ impl AddressSpace {
         }
         // Nothing after this step can fail.
         contents.regions.replace(range.start..end, by)?;
-        for ((number, pages), place) in released.into_iter().flatten().zip(&mut ended) {
+        for ((number, pages), place) in released.into_iter().flatten().zip(ended) {
             *place = contents.mappings.release(number, pages);
         }
         let mut frames = [const { None }; BATCH];

@@ -1,8 +1,10 @@
 //! Where in an address space something is mapped: in a range that is free, in one of which the
 //! mappings are replaced, or anywhere.
 //!
-//! Replacing has portions, as unmapping has: what is there may have many pages.
+//! Replacing has portions, as unmapping has: what is there may have many pages. The last portion
+//! also maps, so a replacement of one portion is one step for the other threads.
 
+use super::changes::Replaced;
 use super::{AddressSpace, MapError, Rights, Source};
 use core::ops::Range;
 
@@ -67,12 +69,23 @@ impl Replacement {
         rights: Rights,
         source: &Source,
     ) -> Result<Option<usize>, MapError> {
-        if self.reserve_some(space)? {
-            self.number = None;
-            space.map_reserved(self.range.clone(), rights, source)?;
-            return Ok(Some(self.range.start));
+        // After the last portion there is no other one.
+        let Some(rest) = &self.rest else { return Err(MapError::BadRange) };
+        let number = *self.number.get_or_insert_with(|| space.next_reservation());
+        match space.replace_some(rest, number, (&self.range, rights, source)) {
+            Ok(Replaced::Part(rest)) => {
+                self.rest = Some(rest);
+                Ok(None)
+            }
+            Ok(Replaced::All(result)) => {
+                (self.rest, self.number) = (None, None);
+                result.map(|()| Some(self.range.start))
+            }
+            Err(error) => {
+                self.give_up(space);
+                Err(error)
+            }
         }
-        Ok(None)
     }
 
     /// Executes a portion of unmapping and reserving the range. Returns whether all of it has been

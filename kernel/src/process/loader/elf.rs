@@ -109,7 +109,8 @@ impl Program {
         }
         let end = start.checked_add(length).ok_or(Errno::ENOEXEC)?;
         let rights = Rights {
-            read: header.p_flags & PF_R != 0,
+            // What may be written may be read, as on Linux.
+            read: header.p_flags & (PF_R | PF_W) != 0,
             write: header.p_flags & PF_W != 0,
             execute: header.p_flags & PF_X != 0,
         };
