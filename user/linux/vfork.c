@@ -2,6 +2,7 @@
    waits, other threads do not; errors of posix_spawn; signals and ends of both meanwhile. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -265,8 +266,69 @@ static void at_the_quota(void) {
     CHECK(unlink("/tmp/vfork") == 0);
 }
 
+/* The memory that the program may have, in bytes. */
+static size_t most_memory(void) {
+    size_t most = 0;
+    for (size_t step = (size_t)1 << 30; step >= PAGE; step /= 2) {
+        int rights = PROT_READ | PROT_WRITE, flags = MAP_SHARED | MAP_ANONYMOUS;
+        void *tried = mmap(NULL, most + step, rights, flags, -1, 0);
+        if (tried != MAP_FAILED) {
+            most += step;
+            CHECK(munmap(tried, most) == 0);
+        }
+    }
+    return most;
+}
+
+static void uses(size_t bytes) {
+    int rights = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    volatile char *own = mmap(NULL, bytes, rights, flags, -1, 0);
+    CHECK(own != MAP_FAILED);
+    for (size_t i = 0; i < bytes; i += PAGE)
+        own[i] = 1;
+}
+
+/* What a program has mapped ends with its execve, before its parent goes on: a file may be cut off
+   that only the child had mapped last. Its memory is free before the new program begins. */
+static void nothing_is_left_of_the_old_program(void) {
+    char *end[] = {(char *)self, "end", NULL}, *again[] = {(char *)self, "again", NULL};
+    size_t much = 2048 * PAGE;
+    int rights = PROT_READ | PROT_WRITE;
+    int file = open("/tmp/mapped", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    char *own = mmap(NULL, much, rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(file >= 0 && own != MAP_FAILED);
+    memset(own, 1, much);
+    pid_t child;
+    for (int round = 0; round < 10; round++) {
+        CHECK(ftruncate(file, PAGE) == 0);
+        char *mapped = mmap(NULL, PAGE, rights, MAP_SHARED, file, 0);
+        CHECK(mapped != MAP_FAILED);
+        mapped[0] = 1;
+        CHECK(spawn(&child, self, end) == 0);
+        CHECK(munmap(mapped, PAGE) == 0 && ftruncate(file, 0) == 0);
+        ended_with(child, 17);
+    }
+    CHECK(close(file) == 0 && unlink("/tmp/mapped") == 0);
+    CHECK(munmap(own, much) == 0);
+    CHECK(spawn(&child, self, again) == 0);
+    ended_with(child, 17);
+}
+
+
 int main(int count, char **arguments) {
     self = arguments[0];
+    if (count > 1 && strcmp(arguments[1], "again") == 0) {
+        size_t bytes = most_memory() / 3 * 2;
+        char number[24], *once_more[] = {arguments[0], "once more", number, NULL};
+        snprintf(number, sizeof number, "%zu", bytes);
+        uses(bytes);
+        execve(self, once_more, environ);
+        return 98;
+    }
+    if (count > 2 && strcmp(arguments[1], "once more") == 0) {
+        uses(strtoul(arguments[2], NULL, 10));
+        return 17;
+    }
     if (count > 1 && strcmp(arguments[1], "end") == 0) {
         usleep(20000);
         return 17;
@@ -282,6 +344,8 @@ int main(int count, char **arguments) {
     killed_parent();
     copy_of_a_borrower();
     at_the_quota();
+    if (is_cops())
+        nothing_is_left_of_the_old_program();
     printf("children are in order\n");
     return 0;
 }

@@ -59,16 +59,26 @@ impl Remains {
         self.0.left.as_ref().map(|left| left.memory.family())
     }
 
-    /// Continues to free for about the time that `frames` frames take. Returns whether there is
-    /// anything left.
+    /// Ends a mapping, or, without any, continues to free for about the time that `frames` frames
+    /// take. Returns whether there is anything left.
     pub(crate) fn free_some(&mut self, frames: usize) -> bool {
+        if self.end_mapping() {
+            return true;
+        }
         let Some(left) = &mut self.0.left else { return false };
-        // With its last mapping an object may end, of which the pages are freed elsewhere.
-        left.regions.forget_some() || left.lower.free_some(frames) || left.mappings.pop().is_some()
+        left.regions.forget_some() || left.lower.free_some(frames)
+    }
+
+    /// Ends one of the mappings: its file may be cut off again. Returns whether there was one.
+    ///
+    /// With its last mapping an object may end, of which the pages are freed elsewhere. The pages
+    /// of this space have references of their own.
+    pub(crate) fn end_mapping(&mut self) -> bool {
+        self.0.left.as_mut().is_some_and(|left| left.mappings.pop().is_some())
     }
 
     /// Frees a little and leaves the rest for [`take_abandoned`].
-    pub(super) fn free_or_abandon(mut self) {
+    pub(crate) fn free_or_abandon(mut self) {
         if self.free_some(FRAMES_AT_ONCE) {
             ABANDONED.lock().push(self);
         }

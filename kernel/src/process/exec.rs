@@ -2,9 +2,10 @@
 //!
 //! The new program is loaded into an address space of its own. Until it is complete, the process is
 //! as it was, and an error is the result of the call. Then comes what cannot fail: the other
-//! virtual CPUs end, calls in flight are cancelled, files are closed, and the two spaces exchange
-//! their contents. During that the calling virtual CPU does not enter user mode, so no handler of
-//! the old program runs.
+//! virtual CPUs end, calls in flight are cancelled, files are closed, the two spaces exchange their
+//! contents, and the mappings of the old program end, before the parent of a `vfork` continues.
+//! Last, the old memory is freed, so that the new program has all of its quota. During that the
+//! calling virtual CPU does not enter user mode, so no handler of the old program runs.
 #![forbid(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -26,12 +27,14 @@ use super::{
 };
 use crate::arch::{self, UserContext};
 use crate::fs::SharedAsk;
-use crate::mm::{self, AddressSpace};
+use crate::mm::{self, AddressSpace, Remains};
 
 /// Number of files that one portion closes.
 const PORTION_FILES: usize = 4;
 /// Number of virtual CPUs that one portion ends.
 const PORTION_CPUS: usize = 4;
+/// Number of frames of the old program that one portion frees.
+const PORTION_FRAMES: usize = 16;
 
 /// A program that is to replace that of a process. Dropping it before the other virtual CPUs end
 /// leaves the process as it was.
@@ -63,6 +66,10 @@ enum Stage {
     Cancelling(Box<New>, Ready, usize),
     /// Files are being closed.
     Closing(Box<New>, Ready),
+    /// The process has the new space. Mappings of the old one are being ended.
+    Unmapping(Option<Remains>, Ready),
+    /// What is left of the old space is being freed.
+    Freeing(Option<Remains>, Ready),
     /// Nothing, after the last portion and after an error.
     Ended,
 }
@@ -77,7 +84,7 @@ enum Others {
     Ended,
 }
 
-/// The new program, and afterwards what is left of the old one.
+/// The new program.
 struct New {
     image: Image,
     space: AddressSpace,
@@ -178,18 +185,35 @@ impl Executing {
                 Some(next) => Stage::Cancelling(new, ready, next),
                 None => Stage::Closing(new, ready),
             },
-            Stage::Closing(new, ready) => {
+            Stage::Closing(mut new, ready) => 'closing: {
                 for _ in 0..PORTION_FILES {
                     let file = process.files.lock().pop_close_on_exec();
                     let Some(file) = file else {
-                        let Ready { start, program, personality, successor } = ready;
-                        process.replace_program(&new.space, program, personality);
-                        let begun = process.begin_program(cpu, context, &start, successor);
-                        return Ok(Portion::Done(begun));
+                        process.space.exchange(&new.space);
+                        break 'closing Stage::Unmapping(new.space.take_remains(), ready);
                     };
                     process.close(file);
                 }
                 Stage::Closing(new, ready)
+            }
+            Stage::Unmapping(mut remains, ready) => {
+                if remains.as_mut().is_some_and(Remains::end_mapping) {
+                    Stage::Unmapping(remains, ready)
+                } else {
+                    process.return_memory();
+                    Stage::Freeing(remains, ready)
+                }
+            }
+            Stage::Freeing(mut remains, ready) => {
+                if remains.as_mut().is_some_and(|remains| remains.free_some(PORTION_FRAMES)) {
+                    Stage::Freeing(remains, ready)
+                } else {
+                    // Until here the call goes on, which the old personality understands.
+                    let Ready { start, program, personality, successor } = ready;
+                    process.replace_program(program, personality);
+                    let begun = process.begin_program(cpu, context, &start, successor);
+                    return Ok(Portion::Done(begun));
+                }
             }
             Stage::Ended => return Err(Errno::ENOEXEC),
         };
@@ -203,8 +227,13 @@ impl Executing {
 
 impl Drop for Executing {
     fn drop(&mut self) {
-        // If it failed, or the process has ended before the program was complete.
-        self.0 = Stage::Ended;
+        // If it failed, or the process has ended meanwhile.
+        match core::mem::replace(&mut self.0, Stage::Ended) {
+            Stage::Unmapping(Some(remains), _) | Stage::Freeing(Some(remains), _) => {
+                remains.free_or_abandon();
+            }
+            _ => {}
+        }
         if mm::any_abandoned() {
             reaper::look();
         }
@@ -361,15 +390,9 @@ impl Process {
         Some(0)
     }
 
-    /// Replaces the program, of which the process makes no calls any more, by the one in `space`.
-    fn replace_program(
-        self: &Arc<Self>,
-        space: &AddressSpace,
-        program: Program,
-        personality: Personality,
-    ) {
-        self.space.exchange(space);
-        self.return_memory();
+    /// Replaces the program, of which the process makes no calls any more, by the one of which it
+    /// has the space.
+    fn replace_program(self: &Arc<Self>, program: Program, personality: Personality) {
         self.ring.reopen();
         self.page.clear();
         self.woken.store(0, SeqCst);
