@@ -51,8 +51,9 @@ fn main(mut arguments: Arguments) -> Outcome {
         Some("crowd") => on_more_threads_than_may(),
         Some("left") => left_alone(),
         Some("block-on") => block_on_beside_one_that_yields(),
-        _ => Err("usage: runner \
-            stalled|empty|inside|several|meanwhile|thread|threads|crowd|left|block-on"
+        Some("block-on-left") => left_by_block_on(),
+        _ => Err("usage: runner stalled|empty|inside|several|meanwhile|thread|threads|crowd|left|\
+            block-on|block-on-left"
             .into()),
     }
 }
@@ -400,6 +401,37 @@ fn block_on_beside_one_that_yields() -> Outcome {
     let one = thread::block_on(task::spawn_join(async { 1 }, Priority::MOST_URGENT));
     check!(matches!(one, Ok(1)), "{one:?}");
     is_over.store(true, Relaxed);
+    run(Until::Empty)
+}
+
+/// `main` computes after it has waited for a future: another virtual CPU, which sleeps, comes for
+/// the urgent coroutine that is ready then.
+fn left_by_block_on() -> Outcome {
+    const ROUNDS: usize = 15;
+    const PATIENCE: Duration = Duration::from_secs(1);
+    task::alloc_cpu(1).map_err(|error| format!("{error}"))?;
+    let mut waits = Vec::new();
+    for _ in 0..ROUNDS {
+        // The other one sleeps again.
+        thread::sleep(Duration::from_millis(2));
+        let has_begun = Arc::new(AtomicBool::new(false));
+        let theirs = has_begun.clone();
+        let begins = async move { theirs.store(true, Relaxed) };
+        thread::block_on(async move {
+            let _ = task::spawn_join(async {}, Priority::DEFAULT).await;
+            task::spawn(begins, Priority::MOST_URGENT);
+        });
+        let begin = Instant::now();
+        while !has_begun.load(Relaxed) && begin.elapsed() < PATIENCE {
+            // With one hart, the other virtual CPU runs only now or at the end of a time slice.
+            thread::yield_now();
+        }
+        waits.push(begin.elapsed());
+    }
+    waits.sort_unstable();
+    // If the other one is not notified, most coroutines wait for the end of the computation.
+    let usual = waits[ROUNDS / 2];
+    check!(usual < Duration::from_millis(50), "it usually begins after {usual:?}");
     run(Until::Empty)
 }
 

@@ -81,6 +81,7 @@ fn on_worker<F: Future>(index: u32, mut future: Pin<&mut F>) -> F::Output {
         if state.is_woken.swap(false, AcqRel)
             && let Poll::Ready(output) = future.as_mut().poll(&mut context)
         {
+            worker::leave();
             return output;
         }
         let is_woken = || state.is_woken.load(Acquire);

@@ -38,6 +38,7 @@ tests! { rendezvous:
     runner_on_more_threads_than_may,
     runner_that_leaves_a_coroutine_alone,
     runner_that_blocks_on_a_future,
+    runner_that_computes_after_block_on,
 }
 
 fn level(level: u32) -> Priority {
@@ -322,4 +323,8 @@ async fn runner_that_leaves_a_coroutine_alone() -> Outcome {
 
 async fn runner_that_blocks_on_a_future() -> Outcome {
     runner("block-on").await
+}
+
+async fn runner_that_computes_after_block_on() -> Outcome {
+    runner("block-on-left").await
 }
