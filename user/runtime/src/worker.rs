@@ -294,12 +294,16 @@ pub(crate) fn current() -> usize {
 }
 
 /// The calling virtual CPU stops running coroutines for now: results that have come for any are
-/// delivered, and what is ready is offered to the parked ones.
+/// delivered, and what is ready is offered to the parked ones. So is a call that waits for room.
 pub(crate) fn leave() {
     results::drain();
     // What a waker makes ready from now on, it does not leave to this worker; the offer sees what
-    // came before.
+    // came before. A worker that this one does not see asleep sees the queued calls before it
+    // parks.
     fence(SeqCst);
+    if limit::any_queued() && EXECUTOR.core().any_asleep() {
+        limit::grant_next();
+    }
     EXECUTOR.offer(NO_WORKER);
 }
 

@@ -22,6 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use cops::Arguments;
 use cops::abi::Errno;
 use cops::memory::statistics;
+use cops::process::{self, Resource};
 use cops::sync::{self, Mutex, MutexGuard, signal, spsc, wait_on};
 use cops::task::{self, Priority, RunError, Until, yield_now};
 use cops::thread::{self, LocalKey};
@@ -38,6 +39,8 @@ macro_rules! check {
 
 type Outcome = Result<(), String>;
 
+const FOREVER: Duration = Duration::from_secs(1_000_000);
+
 #[cops::main(explicit_runner)]
 fn main(mut arguments: Arguments) -> Outcome {
     match arguments.nth(1) {
@@ -52,8 +55,9 @@ fn main(mut arguments: Arguments) -> Outcome {
         Some("left") => left_alone(),
         Some("block-on") => block_on_beside_one_that_yields(),
         Some("block-on-left") => left_by_block_on(),
+        Some("queued") => leaves_a_queued_call(),
         _ => Err("usage: runner stalled|empty|inside|several|meanwhile|thread|threads|crowd|left|\
-            block-on|block-on-left"
+            block-on|block-on-left|queued"
             .into()),
     }
 }
@@ -433,6 +437,24 @@ fn left_by_block_on() -> Outcome {
     let usual = waits[ROUNDS / 2];
     check!(usual < Duration::from_millis(50), "it usually begins after {usual:?}");
     run(Until::Empty)
+}
+
+/// `main` has run a coroutine with a call that waits for room, and runs none any more. Does not
+/// end; its parent makes room and ends it.
+fn leaves_a_queued_call() -> Outcome {
+    const HELD: u64 = 40;
+    task::alloc_cpu(1).map_err(|error| format!("{error}"))?;
+    process::set_quota(0, Resource::Calls, HELD).map_err(|error| format!("{error}"))?;
+    for _ in 0..HELD {
+        task::spawn(sleep(FOREVER), Priority::DEFAULT);
+    }
+    run(Until::Stalled)?;
+    // The other virtual CPU sleeps, and has seen no call that waits.
+    thread::sleep(Duration::from_millis(5));
+    task::spawn(sleep(FOREVER), Priority::DEFAULT);
+    run(Until::Stalled)?;
+    thread::sleep(FOREVER);
+    Ok(())
 }
 
 /// Another virtual CPU gets the result of a call while `main` computes and runs no coroutine.

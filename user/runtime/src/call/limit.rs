@@ -9,7 +9,10 @@
 //!
 //! No wake is lost. A call that queues up increments [`QUEUED`] while its worker runs, and that
 //! worker reads it before it parks, so it sleeps for a pause instead. What a poll of that worker
-//! takes longer than a pause, the queued call waits longer.
+//! takes longer than a pause, the queued call waits longer. A worker that stops running coroutines
+//! without parking (`worker::leave`) grants a turn if another one is asleep: that one comes for the
+//! coroutine, and reads [`QUEUED`] before it parks again. If none is asleep and none runs, no
+//! coroutine could use the room, and the next `run` looks.
 //!
 //! A rejected call makes no room, so it grants no turn: two calls that grant each other turns would
 //! be rejected for ever, and nothing less urgent would run, also not what would make room.
@@ -100,7 +103,7 @@ pub fn give_up(lease: &Lease) {
 
 /// Grants a turn to the first call in the queue that still waits.
 #[cold]
-fn grant_next() {
+pub fn grant_next() {
     loop {
         let mut queue = QUEUE.lock();
         let Some(token) = queue.pop_front() else { return };

@@ -136,7 +136,7 @@ pub fn start(arguments: &[&str]) -> Result<Child, Failure> {
 }
 
 /// A child that is killed when it is dropped, so that a failed test leaves no process running.
-pub struct Tied(Child);
+pub struct Tied(pub Child);
 
 /// Starts this program as another process of a test that does not end by itself.
 pub fn start_tied(arguments: &[&str]) -> Result<Tied, Failure> {

@@ -13,7 +13,7 @@ use cops::process::{self, ExitCode, Resource};
 use cops::task::{self, Priority};
 use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
 
-use crate::harness::{Failure, Outcome, soon, start, start_tied};
+use crate::harness::{Failure, Outcome, Tied, soon, start, start_tied};
 use crate::raw::{self, Asked};
 use crate::{check, check_equal, tests};
 
@@ -24,6 +24,7 @@ tests! { limits:
     waiting_for_a_turn_takes_no_time,
     virtual_cpus_sleep_when_all_calls_are_used_up,
     room_that_others_make_is_used,
+    room_is_used_for_a_call_of_a_runner_that_has_left,
     waiting_for_room_of_others_takes_no_time,
 }
 
@@ -184,7 +185,15 @@ async fn wait_for_room() -> Outcome {
 }
 
 async fn room_that_others_make_is_used() -> Outcome {
-    let child = start_tied(&[HELPER, "wait-for-room"])?;
+    uses_room(start_tied(&[HELPER, "wait-for-room"])?).await
+}
+
+async fn room_is_used_for_a_call_of_a_runner_that_has_left() -> Outcome {
+    uses_room(Tied(process::spawn("/bin/runner", &["queued"])?)).await
+}
+
+/// The child makes one call more as soon as it may, and has [`HELD`] in flight till then.
+async fn uses_room(child: Tied) -> Outcome {
     let used = || process::quota(child.id(), Resource::Calls).map(|quota| quota.used);
     let begin = Instant::now();
     while used()? < HELD {
