@@ -1,9 +1,11 @@
 //! Stacks of threads: a guard page, the stack, and the thread's [`Local`] at its top.
 //!
-//! A thread cannot unmap the stack that it runs on. So it puts it into the queue of *retired*
+//! A thread cannot unmap the stack that it runs on. So it puts it into the list of *retired*
 //! stacks, and the kernel sets the word `running` of its `Local` to 0 when it no longer runs. From
 //! then on the stack may be taken out: when the next thread is started, or when the next one ends.
-//! Some stacks are kept, so that starting a thread rarely maps memory.
+//! Then the whole list is searched, so no stack in use keeps another one back. The list is short:
+//! those in use belong to threads that were preempted within their last few instructions. Some
+//! stacks are kept, so that starting a thread rarely maps memory.
 //!
 //! May touch: memory of stacks of which no thread runs.
 #![allow(unsafe_code)]
@@ -32,24 +34,26 @@ unsafe impl Send for Stack {}
 
 /// The head of a stack that waits or is kept, at its lowest address above the guard page.
 struct Node {
-    next: Option<NonNull<Node>>,
+    next: Link,
     bytes: usize,
 }
 
-/// Stacks in a list through their own memory, so that the end of a thread allocates nothing.
-struct Queue {
-    first: Option<NonNull<Node>>,
-    last: Option<NonNull<Node>>,
+/// Stacks in a list through their own memory, so that the end of a thread allocates nothing. The
+/// last one that was added is the first.
+struct Stacks {
+    first: Link,
     count: usize,
 }
 
-// SAFETY: the nodes are in memory that belongs to the queue alone.
-unsafe impl Send for Queue {}
+type Link = Option<NonNull<Node>>;
 
-/// Stacks of threads that have ended, or are about to, in the order of their ends.
-static RETIRED: Lock<Queue> = Lock::new(Queue::new());
+// SAFETY: the nodes are in memory that belongs to the list alone.
+unsafe impl Send for Stacks {}
+
+/// Stacks of threads that have ended, or are about to.
+static RETIRED: Lock<Stacks> = Lock::new(Stacks::new());
 /// Stacks for the next threads, all of the default size.
-static FREE: Lock<Queue> = Lock::new(Queue::new());
+static FREE: Lock<Stacks> = Lock::new(Stacks::new());
 
 impl Stack {
     /// One of at least `bytes` bytes. `None` if there is no memory.
@@ -57,7 +61,7 @@ impl Stack {
         sweep();
         let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?.checked_add(PAGE_BYTES)?;
         if bytes == DEFAULT_STACK_BYTES + PAGE_BYTES
-            && let Some(stack) = FREE.lock().pop()
+            && let Some(stack) = FREE.lock().take(|_| true)
         {
             return Some(stack);
         }
@@ -99,41 +103,37 @@ impl Stack {
     }
 }
 
-impl Queue {
+impl Stacks {
     const fn new() -> Self {
-        Self { first: None, last: None, count: 0 }
+        Self { first: None, count: 0 }
     }
 
     fn push(&mut self, stack: Stack) {
         let node = stack.node();
         // SAFETY: the place is in the stack's memory. A thread that is about to end does not use
         // it: it is at the other end of its stack.
-        unsafe { node.write(Node { next: None, bytes: stack.bytes }) };
-        match self.last.replace(node) {
-            None => self.first = Some(node),
-            // SAFETY: what is in the queue is valid, and accessed only through the queue.
-            Some(last) => unsafe { (*last.as_ptr()).next = Some(node) },
-        }
+        unsafe { node.write(Node { next: self.first, bytes: stack.bytes }) };
+        self.first = Some(node);
         self.count += 1;
     }
 
-    /// The first stack, which stays in the queue.
-    fn first(&self) -> Option<Stack> {
-        let node = self.first?;
-        // SAFETY: what is in the queue is valid, and the guard page is below it.
-        let (base, bytes) = unsafe { (node.cast::<u8>().sub(PAGE_BYTES), (*node.as_ptr()).bytes) };
-        Some(Stack { base, bytes })
-    }
-
-    fn pop(&mut self) -> Option<Stack> {
-        let stack = self.first()?;
-        // SAFETY: what is in the queue is valid, and accessed only through the queue.
-        self.first = unsafe { (*stack.node().as_ptr()).next };
-        if self.first.is_none() {
-            self.last = None;
+    /// Takes the first stack out that `suits`.
+    fn take(&mut self, suits: impl Fn(&Stack) -> bool) -> Option<Stack> {
+        let mut link = &mut self.first;
+        while let Some(place) = *link {
+            // SAFETY: what is in the list is valid, and accessed only through the list.
+            let node = unsafe { &mut *place.as_ptr() };
+            // SAFETY: the guard page is below the node.
+            let base = unsafe { place.cast::<u8>().sub(PAGE_BYTES) };
+            let stack = Stack { base, bytes: node.bytes };
+            if suits(&stack) {
+                *link = node.next;
+                self.count -= 1;
+                return Some(stack);
+            }
+            link = &mut node.next;
         }
-        self.count -= 1;
-        Some(stack)
+        None
     }
 }
 
@@ -143,20 +143,14 @@ pub(super) fn retire(stack: Stack) {
     RETIRED.lock().push(stack);
 }
 
-/// Recycles the stacks of threads that have ended, up to the first that has not.
+/// Recycles the stacks of the retired threads that have ended.
 fn sweep() {
+    // SAFETY: a thread that has started leaves its `Local` on its stack, which is mapped while it
+    // is in the list.
+    let has_left = |stack: &Stack| unsafe { stack.local().as_ref() }.has_ended();
     loop {
-        let mut retired = RETIRED.lock();
-        let Some(first) = retired.first() else { return };
-        // SAFETY: a thread that has started leaves its `Local` on its stack, which is mapped while
-        // it is in the queue.
-        if !unsafe { first.local().as_ref() }.has_ended() {
-            return;
-        }
-        let stack = retired.pop();
-        drop(retired);
-        if let Some(stack) = stack {
-            stack.recycle();
-        }
+        let ended = RETIRED.lock().take(has_left);
+        let Some(stack) = ended else { return };
+        stack.recycle();
     }
 }

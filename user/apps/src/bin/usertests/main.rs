@@ -65,6 +65,7 @@ mod scheduling;
 mod served;
 mod shared;
 mod short_writes;
+mod stacks;
 mod standing;
 mod temporary;
 mod threads;
@@ -134,6 +135,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         programs::TESTS,
         futexes::TESTS,
         threads::TESTS,
+        stacks::TESTS,
         authority::TESTS,
         quotas::TESTS,
         leftovers::TESTS,

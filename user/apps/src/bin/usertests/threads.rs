@@ -46,7 +46,6 @@ tests! { threads:
     threads_and_coroutines,
     a_call_blocks_its_thread_alone,
     levels_of_threads,
-    stacks_are_used_again,
     a_panic_ends_the_process,
     an_overflow_ends_the_process,
     killed_with_a_lock_held,
@@ -647,33 +646,6 @@ async fn levels_of_threads() -> Outcome {
     raw::refused("no thread", set, [usize::MAX, 3, 0, 0, 0, 0], &[Errno::ESRCH])?;
     raw::refused("a process", set, [1, 3, 0, 0, 0, 0], &[Errno::ESRCH])?;
     raw::refused("no level", set, [0, 64, 0, 0, 0, 0], &[Errno::EINVAL])
-}
-
-/// Memory that this process is charged for, when no thread is left.
-async fn charged() -> Result<u64, Failure> {
-    until("the end of all threads", || Ok(process::quota(0, Resource::Cpus)?.used <= 1)).await?;
-    Ok(process::quota(0, Resource::Memory)?.used)
-}
-
-async fn stacks_are_used_again() -> Outcome {
-    let rounds = |count: usize, bytes: usize| -> Outcome {
-        for _ in 0..count {
-            let handles = [(); 3].map(|()| Builder::new().stack_size(bytes).spawn(|| ()));
-            for handle in handles {
-                join(handle?);
-            }
-        }
-        Ok(())
-    };
-    rounds(10, thread::DEFAULT_STACK_BYTES)?;
-    rounds(10, 4 * MIN_STACK_BYTES)?;
-    let before = charged().await?;
-    rounds(300, thread::DEFAULT_STACK_BYTES)?;
-    rounds(300, 4 * MIN_STACK_BYTES)?;
-    let grown = charged().await?.saturating_sub(before);
-    // A few more stacks may be kept, or not be free yet, than before.
-    check!(grown < 24 * (thread::DEFAULT_STACK_BYTES as u64 + 4096), "{grown} bytes more");
-    Ok(())
 }
 
 async fn a_panic_ends_the_process() -> Outcome {
