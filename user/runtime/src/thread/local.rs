@@ -25,7 +25,8 @@ impl Values {
 }
 
 /// A static of which each thread has a value of its own, made when the thread first uses it and
-/// dropped when the thread ends.
+/// dropped when the thread ends. If there is no handle, the thread then drops its result, and after
+/// that the values that this drop has made.
 ///
 /// ```ignore
 /// static COUNT: LocalKey<Cell<u32>> = LocalKey::new(|| Cell::new(0));
@@ -87,7 +88,8 @@ fn find(values: &List, key: usize) -> Option<*const dyn Any> {
 }
 
 /// The thread ends: drops its values, the last one first. A value that is made by a drop is dropped
-/// too. No key gets a second value, so this ends.
+/// too. No key gets a second value meanwhile, so this ends. Called twice: before the result is
+/// published, and for the values that the drop of the result has made.
 pub(super) fn drop_all() {
     let Some(local) = worker::current_local() else { return };
     loop {

@@ -17,7 +17,7 @@ use cops_abi::{Errno, Priority};
 use cops_executor::NO_CURRENT_WORKER;
 
 use super::handle::Thread;
-use super::local::Values;
+use super::local::{self, Values};
 use super::stack::{self, Stack};
 use crate::{arch, system, worker};
 
@@ -150,6 +150,8 @@ pub(crate) extern "C" fn begin() -> ! {
     if let Some(entry) = entry {
         entry();
     }
+    // `entry` has dropped the result if there is no handle; that may have made values.
+    local::drop_all();
     // SAFETY: as above, for both fields.
     let (thread, stack) = unsafe { ((*local.thread.get()).take(), (*local.stack.get()).take()) };
     drop(thread);

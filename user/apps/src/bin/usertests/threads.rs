@@ -31,6 +31,7 @@ tests! { threads:
     start_and_join,
     scoped_threads_borrow,
     values_of_a_thread,
+    values_made_while_a_result_is_dropped,
     a_value_that_uses_itself_when_it_is_dropped,
     parking,
     a_wait_for_a_future_leaves_an_unpark,
@@ -167,6 +168,42 @@ async fn values_of_a_thread() -> Outcome {
     check_equal!(DROPPED.load(SeqCst), 8 + 15 + 22, "sum of the values that were dropped");
     check_equal!(use_them(1), 15, "the value of this virtual CPU later");
     Ok(())
+}
+
+static LATE_DROPPED: AtomicU32 = AtomicU32::new(0);
+
+struct Late;
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        LATE_DROPPED.fetch_add(1, SeqCst);
+    }
+}
+
+static LATE: LocalKey<Late> = LocalKey::new(|| Late);
+
+/// A result that uses a value of the thread that drops it.
+struct UsesLate;
+
+impl Drop for UsesLate {
+    fn drop(&mut self) {
+        LATE.with(|_| ());
+    }
+}
+
+async fn values_made_while_a_result_is_dropped() -> Outcome {
+    const THREADS: u32 = 100;
+    let gate = Arc::new(Semaphore::new(0));
+    // All handles are dropped first, so that each thread drops its result.
+    for _ in 0..THREADS {
+        let waits = gate.clone();
+        drop(thread::spawn(move || {
+            waits.acquire();
+            UsesLate
+        }));
+    }
+    (0..THREADS).for_each(|_| gate.release());
+    until("the drop of every value", || Ok(LATE_DROPPED.load(SeqCst) == THREADS)).await
 }
 
 struct Selfish;
