@@ -23,7 +23,7 @@ use cops_abi::syscall as number;
 
 use crate::io::{
     AsFd, BorrowedFd, Error, ErrorType, Fd, Read, Result, Seek, SeekFrom, Write, c_string,
-    implement_stream,
+    implement_stream, text,
 };
 use crate::system;
 use call::Argument;
@@ -335,8 +335,7 @@ pub struct DirectoryEntry {
     pub kind: Kind,
 }
 
-/// The entries of the directory at `path`, in the kernel's order. Without memory for them, the
-/// process ends.
+/// The entries of the directory at `path`, in the kernel's order.
 ///
 /// # Errors
 /// As [`File::open`], and `ENOTDIR`.
@@ -350,16 +349,19 @@ pub fn read_directory(path: &str) -> Result<Vec<DirectoryEntry>> {
         if records.is_empty() {
             return Ok(entries);
         }
-        while let Some((entry, rest)) = take_record(records) {
-            entries.extend(entry);
+        while let Some((name, kind, rest)) = take_record(records) {
+            if name != b"." && name != b".." {
+                entries.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                entries.push(DirectoryEntry { name: text(name)?, kind });
+            }
             records = rest;
         }
     }
 }
 
 /// Parses one of Linux's `linux_dirent64`: inode, offset, record length, type, zero-terminated
-/// name. `.` and `..` are skipped.
-fn take_record(records: &[u8]) -> Option<(Option<DirectoryEntry>, &[u8])> {
+/// name. Returns the name, the type, and the records behind it.
+fn take_record(records: &[u8]) -> Option<(&[u8], Kind, &[u8])> {
     const LENGTH_AT: usize = 16;
     const TYPE_AT: usize = 18;
     const NAME_AT: usize = 19;
@@ -371,6 +373,5 @@ fn take_record(records: &[u8]) -> Option<(Option<DirectoryEntry>, &[u8])> {
         _ => Kind::Other,
     };
     let name = record.get(NAME_AT..)?.split(|&byte| byte == 0).next()?;
-    let entry = DirectoryEntry { name: String::from_utf8_lossy(name).into_owned(), kind };
-    Some(((entry.name != "." && entry.name != "..").then_some(entry), rest))
+    Some((name, kind, rest))
 }

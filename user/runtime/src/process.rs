@@ -5,6 +5,7 @@
 mod command;
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -18,7 +19,7 @@ use cops_abi::syscall::{
 use cops_abi::{Errno, Priority};
 
 use crate::call::{Call, Mode, Operation, Request, Scratch, leftover};
-use crate::io::{Result, c_string};
+use crate::io::{Result, c_string, text};
 use crate::system;
 
 /// The exit code of a program; 0 means success.
@@ -258,13 +259,15 @@ pub fn environment() -> impl Iterator<Item = &'static [u8]> {
 /// The current directory.
 ///
 /// # Errors
-/// `ERANGE` if its path is longer than any that a call takes.
+/// `ERANGE` if its path is longer than any that a call takes, `ENOMEM`.
 pub fn working_directory() -> Result<String> {
-    let mut bytes = alloc::vec![0; PATH_BYTES_MAX];
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(PATH_BYTES_MAX).map_err(|_| Errno::ENOMEM)?;
+    bytes.resize(PATH_BYTES_MAX, 0);
     let length = system::working_directory(&mut bytes)?;
     // It ends with a zero.
     bytes.truncate(length.saturating_sub(1));
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    text(&bytes)
 }
 
 /// Changes the current directory, in which relative paths begin, also those of processes that are

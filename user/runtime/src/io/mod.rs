@@ -16,6 +16,7 @@ mod positional;
 pub mod terminal;
 
 use alloc::ffi::CString;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use cops_abi::Errno;
@@ -43,6 +44,22 @@ pub(crate) fn c_string(text: &str) -> Result<CString> {
     bytes.try_reserve_exact(text.len() + 1).map_err(|_| Errno::ENOMEM)?;
     bytes.extend_from_slice(text.as_bytes());
     CString::new(bytes).map_err(|_| Error::ZeroByte)
+}
+
+/// `bytes` as text; those that are not UTF-8 are replaced.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn text(bytes: &[u8]) -> Result<String> {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        let replacement = if chunk.invalid().is_empty() { "" } else { "\u{fffd}" };
+        for part in [chunk.valid(), replacement] {
+            text.try_reserve(part.len()).map_err(|_| Errno::ENOMEM)?;
+            text.push_str(part);
+        }
+    }
+    Ok(text)
 }
 
 /// Implements the traits for a type; [`AsFd`] returns the descriptor to use.

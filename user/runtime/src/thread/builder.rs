@@ -138,12 +138,12 @@ impl Builder {
     /// Starts a thread that calls `act` and then tells `running` that it has ended.
     ///
     /// # Safety
-    /// What `act` and its result borrow lives until the thread has told `running`; forever if that
-    /// is `None`.
+    /// `running`, and what `act` and its result borrow, live until the thread has told `running`;
+    /// forever if that is `None`.
     pub(super) unsafe fn start<'scope, F, T>(
         self,
         act: F,
-        running: Option<Arc<Running>>,
+        running: Option<&'scope Running>,
     ) -> Result<(Thread, Arc<Packet<T>>)>
     where
         F: FnOnce() -> T + Send + 'scope,

@@ -19,10 +19,12 @@ use crate::system;
 pub(super) struct Running(AtomicU32);
 
 impl Running {
-    /// A thread has dropped everything that it borrowed.
+    /// A thread has dropped everything that it borrowed, except this: when the number is 0, this is
+    /// no longer accessed, since `scope` may have returned. Only its address is used, for the wake.
     pub(super) fn end(&self) {
+        let word = &raw const self.0;
         if self.0.fetch_sub(1, Release) == 1 {
-            system::futex_wake(&self.0, 1);
+            system::futex_wake(word, 1);
         }
     }
 
@@ -38,7 +40,7 @@ impl Running {
 
 /// Where threads are started that may borrow; see [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
-    running: Arc<Running>,
+    running: Running,
     // Invariant in both, as in `std`: otherwise they could be shortened to borrow too little.
     scope: PhantomData<&'scope mut &'scope ()>,
     environment: PhantomData<&'env mut &'env ()>,
@@ -58,7 +60,8 @@ pub fn scope<'env, F, T>(act: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
-    let running = Arc::new(Running(AtomicU32::new(0)));
+    // Not in an `Arc`, so that no memory is needed where no error can be returned.
+    let running = Running(AtomicU32::new(0));
     let scope = Scope { running, scope: PhantomData, environment: PhantomData };
     // A panic ends the process, so the threads are always waited for.
     let result = act(&scope);
@@ -106,7 +109,7 @@ impl Builder {
         scope.running.0.fetch_add(1, Relaxed);
         // SAFETY: what is borrowed for `'scope` lives until `scope` returns, which waits for
         // `running`.
-        match unsafe { self.start(act, Some(scope.running.clone())) } {
+        match unsafe { self.start(act, Some(&scope.running)) } {
             Ok((thread, packet)) => Ok(ScopedJoinHandle { thread, packet, scope: PhantomData }),
             Err(error) => {
                 scope.running.end();

@@ -1,6 +1,8 @@
 //! Files and directories of the root image.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::hint::black_box;
 
 use cops::abi::Errno;
 use cops::fs::{self, File, Kind, OpenOptions};
@@ -152,17 +154,20 @@ async fn a_dropped_open_leaves_no_descriptor() -> Outcome {
 }
 
 /// Uses the heap up, and its room to grow, for blocks of every size.
-fn use_the_heap_up() -> cops::io::Result<()> {
+pub fn use_the_heap_up() -> cops::io::Result<()> {
     const LARGEST: usize = 64 * 1024;
     const SMALL: usize = 512;
-    process::set_quota(0, Resource::Memory, process::quota(0, Resource::Memory)?.used)?;
+    // Less than the heap grows by, but enough for what the kernel charges for an open file.
+    const SPARE: u64 = 64 * 1024;
+    let used = process::quota(0, Resource::Memory)?.used;
+    process::set_quota(0, Resource::Memory, used + SPARE)?;
     let halves = core::iter::successors(Some(LARGEST), |bytes| Some(bytes / 2));
     let small = (1..=SMALL).rev().step_by(8);
     for bytes in halves.take_while(|&bytes| bytes > SMALL).chain(small) {
         let mut block = Vec::<u8>::new();
         while block.try_reserve_exact(bytes).is_ok() {
             // Otherwise the compiler leaves the allocation out, which then never fails.
-            core::mem::forget(core::hint::black_box(core::mem::take(&mut block)));
+            core::mem::forget(black_box(core::mem::take(&mut block)));
         }
     }
     Ok(())
@@ -173,6 +178,7 @@ fn use_files_without_memory() -> ExitCode {
     // A thread, since only its `block_on` polls these futures.
     let Ok(code) = thread::spawn(|| {
         let Ok(file) = File::open("/bin/hello") else { return 98 };
+        let small = black_box(Box::new(0u64));
         if use_the_heap_up().is_err() {
             return 99;
         }
@@ -184,7 +190,13 @@ fn use_files_without_memory() -> ExitCode {
             File::open("/bin/hello").err(),
             thread::block_on(fs::read("/bin/hello")).err(),
             process::set_working_directory("/bin").err(),
+            process::working_directory().err(),
             process::Command::new("/bin/hello").err(),
+            {
+                // Enough for the path, and not for the entries.
+                drop(small);
+                fs::read_directory("/bin").err()
+            },
         ];
         let is_other = |error: Option<_>| error.and_then(errno) != Some(Errno::ENOMEM);
         errors.into_iter().position(is_other).map_or(0, |index| index as u8 + 1)

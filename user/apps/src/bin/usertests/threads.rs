@@ -22,6 +22,7 @@ use cops::thread::{self, Builder, JoinHandle, LocalKey, MIN_STACK_BYTES};
 use cops::time::{Duration, Instant, sleep};
 use cops::{inspect, io};
 
+use crate::files::use_the_heap_up;
 use crate::harness::{Failure, Outcome, errno, harts, run, soon, start, start_tied, until};
 use crate::processes::HELPER;
 use crate::raw;
@@ -52,6 +53,7 @@ tests! { threads:
     killed_with_a_lock_held,
     threads_to_the_limit,
     memory_ends_while_threads_start,
+    memory_ends_before_a_scope,
     until_empty_and_the_algorithms,
     threads_run_coroutines_for_a_while,
 }
@@ -70,6 +72,7 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
         ["threads-wait"] => wait_with_a_lock_held(),
         ["threads-to-the-limit"] => return Some(start_to_the_limit()),
         ["threads-without-memory"] => return Some(start_without_memory()),
+        ["scope-without-memory"] => return Some(scope_without_memory()),
         ["threads-run-coroutines"] => return Some(run_beside_a_virtual_cpu()),
         _ => return None,
     }
@@ -811,6 +814,21 @@ fn start_without_memory() -> ExitCode {
 
 async fn memory_ends_while_threads_start() -> Outcome {
     let status = start(&[HELPER, "threads-without-memory"])?.wait().await?;
+    check_equal!(status.code(), Some(0), "how the process ended");
+    Ok(())
+}
+
+/// A scope needs no memory. Returns 0 if the start of a thread in it fails with `ENOMEM`.
+fn scope_without_memory() -> ExitCode {
+    if use_the_heap_up().is_err() {
+        return ExitCode(1);
+    }
+    let error = thread::scope(|scope| Builder::new().spawn_scoped(scope, || ()).err());
+    ExitCode(if error.and_then(errno) == Some(Errno::ENOMEM) { 0 } else { 2 })
+}
+
+async fn memory_ends_before_a_scope() -> Outcome {
+    let status = run(&[HELPER, "scope-without-memory"]).await?;
     check_equal!(status.code(), Some(0), "how the process ended");
     Ok(())
 }
