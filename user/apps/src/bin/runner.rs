@@ -17,10 +17,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 use core::cell::Cell;
+use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use cops::Arguments;
 use cops::abi::Errno;
+use cops::io;
 use cops::memory::statistics;
 use cops::process::{self, Resource};
 use cops::sync::{self, Mutex, MutexGuard, signal, spsc, wait_on};
@@ -56,8 +58,9 @@ fn main(mut arguments: Arguments) -> Outcome {
         Some("block-on") => block_on_beside_one_that_yields(),
         Some("block-on-left") => left_by_block_on(),
         Some("queued") => leaves_a_queued_call(),
+        Some("without-memory") => spawn_without_memory(),
         _ => Err("usage: runner stalled|empty|inside|several|meanwhile|thread|threads|crowd|left|\
-            block-on|block-on-left|queued"
+            block-on|block-on-left|queued|without-memory"
             .into()),
     }
 }
@@ -454,6 +457,27 @@ fn leaves_a_queued_call() -> Outcome {
     task::spawn(sleep(FOREVER), Priority::DEFAULT);
     run(Until::Stalled)?;
     thread::sleep(FOREVER);
+    Ok(())
+}
+
+/// `main` starts its first thread without any memory. That needs no handle of its own.
+fn spawn_without_memory() -> Outcome {
+    const LARGEST: usize = 512;
+    let fail = |error: io::Error| format!("{error}");
+    // For the message.
+    let reserve = black_box(vec![0u8; LARGEST]);
+    let used = process::quota(0, Resource::Memory).map_err(fail)?.used;
+    process::set_quota(0, Resource::Memory, used).map_err(fail)?;
+    for bytes in (1..=LARGEST).rev() {
+        let mut block = Vec::<u8>::new();
+        while block.try_reserve_exact(bytes).is_ok() {
+            // Otherwise the compiler leaves the allocation out, which then never fails.
+            core::mem::forget(black_box(core::mem::take(&mut block)));
+        }
+    }
+    let error = thread::Builder::new().spawn(|| ()).err();
+    drop(reserve);
+    check!(error == Some(io::Error::Kernel(Errno::ENOMEM)), "{error:?}");
     Ok(())
 }
 

@@ -39,6 +39,7 @@ tests! { rendezvous:
     runner_that_leaves_a_coroutine_alone,
     runner_that_blocks_on_a_future,
     runner_that_computes_after_block_on,
+    runner_without_memory_for_a_thread,
 }
 
 fn level(level: u32) -> Priority {
@@ -327,4 +328,8 @@ async fn runner_that_blocks_on_a_future() -> Outcome {
 
 async fn runner_that_computes_after_block_on() -> Outcome {
     runner("block-on-left").await
+}
+
+async fn runner_without_memory_for_a_thread() -> Outcome {
+    runner("without-memory").await
 }
