@@ -118,6 +118,29 @@ static void writers(void) {
     CHECK(events_of(semaphore, POLLOUT) == 0 && close(semaphore) == 0);
 }
 
+/* A read makes a full counter empty. Three writers wait, in this order; the first two do not fit
+   together, and the third one fits beside either of them. */
+static void writers_of_a_counter(void) {
+    static const uint64_t values[] = {UINT64_MAX - 3, 5, 1};
+    pthread_t threads[3];
+    uint64_t value = UINT64_MAX - 1, read_so_far = 0, all = 0;
+    semaphore = eventfd(0, 0);
+    CHECK(semaphore >= 0 && write(semaphore, &value, 8) == 8);
+    for (int i = 0; i < 3; i++) {
+        CHECK(pthread_create(&threads[i], NULL, add, (void *)values[i]) == 0);
+        all += values[i];
+        usleep(20000);
+    }
+    CHECK(read(semaphore, &value, 8) == 8 && value == UINT64_MAX - 1);
+    CHECK(pthread_join(threads[2], NULL) == 0);
+    do {
+        CHECK(read(semaphore, &value, 8) == 8);
+        read_so_far += value;
+    } while (read_so_far != all);
+    CHECK(pthread_join(threads[0], NULL) == 0 && pthread_join(threads[1], NULL) == 0);
+    CHECK(events_of(semaphore, POLLIN) == 0 && close(semaphore) == 0);
+}
+
 static void errors(void) {
     struct pollfd one = {0, POLLIN, 0};
     struct timespec bad = {0, 1000000000}, negative = {-1, 0}, none = {0, 0};
@@ -389,6 +412,7 @@ int main(void) {
     pipes();
     counters();
     writers();
+    writers_of_a_counter();
     errors();
     times();
     selects();

@@ -47,12 +47,9 @@ impl EventCounter {
         *value -= taken;
         drop(value);
         buffer.write_at(0, &taken.to_le_bytes());
-        if self.is_semaphore {
-            // The room may be too little for the first one, and enough for the next.
-            self.writable.wake_all();
-        } else {
-            self.writable.wake_one();
-        }
+        // The room may be too little for the first one, and enough for the next: it grows by 1, or
+        // another writer uses it first.
+        self.writable.wake_all();
         Some(Ok(BYTES))
     }
 
