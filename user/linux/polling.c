@@ -302,6 +302,65 @@ static void *signal_soon(void *argument) {
     return NULL;
 }
 
+/* A call that only looks, with a mask that lets a signal through which is pending: of one, and of so
+   many descriptors that the kernel looks at them in several steps. */
+enum { LOOKED_AT = 100 };
+static long look(int way, int count, fd_set *set) {
+    static const struct timespec zero;
+    struct { const sigset_t *mask; long bytes; } pair;
+    struct pollfd all[LOOKED_AT];
+    struct timespec time = zero;
+    sigset_t none;
+    sigemptyset(&none);
+    pair.mask = &none, pair.bytes = 8;
+    FD_ZERO(set);
+    for (int i = 0; i < count; i++) {
+        int fd = i == count - 1 ? wake_pipe[0] : 200 + i;
+        all[i] = (struct pollfd){fd, POLLIN, 0};
+        FD_SET(fd, set);
+    }
+    if (way == 0)
+        return ppoll_raw(all, count, &time, &none);
+    if (way == 1)
+        return ppoll_raw(all, count, (struct timespec *)&zero, &none);
+    return syscall(SYS_pselect6, 200 + LOOKED_AT, set, NULL, NULL, &time, &pair);
+}
+
+static void looks(void) {
+    sigset_t blocked, before;
+    fd_set set;
+    char byte;
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    for (int i = 0; i < LOOKED_AT; i++)
+        CHECK(dup2(ends[0], 200 + i) == 200 + i);
+    sigemptyset(&blocked), sigaddset(&blocked, SIGUSR1), sigaddset(&blocked, SIGCHLD);
+    CHECK(pthread_sigmask(SIG_BLOCK, &blocked, NULL) == 0);
+    for (int i = 0; i < 6; i++) {
+        int way = i % 3, count = i < 3 ? 1 : LOOKED_AT;
+        /* Nothing is ready: the handler runs before the call ends. */
+        handled = 0;
+        CHECK(pthread_kill(pthread_self(), SIGUSR1) == 0);
+        FAILS(look(way, count, &set), EINTR);
+        CHECK(handled == SIGUSR1 && FD_ISSET(wake_pipe[0], &set) != 0);
+        /* A signal that has no effect ends no call. */
+        CHECK(pthread_kill(pthread_self(), SIGCHLD) == 0);
+        CHECK(look(way, count, &set) == 0);
+        CHECK(pthread_sigmask(SIG_BLOCK, NULL, &before) == 0 && sigismember(&before, SIGUSR1));
+        /* Something is ready: the signal stays pending. */
+        handled = 0;
+        CHECK(pthread_kill(pthread_self(), SIGUSR1) == 0 && write(wake_pipe[1], "x", 1) == 1);
+        CHECK(look(way, count, &set) == 1 && handled == 0 && read(wake_pipe[0], &byte, 1) == 1);
+        CHECK(pthread_sigmask(SIG_BLOCK, NULL, &before) == 0 && sigismember(&before, SIGUSR1));
+        CHECK(pthread_sigmask(SIG_UNBLOCK, &blocked, NULL) == 0 && handled == SIGUSR1);
+        CHECK(pthread_sigmask(SIG_BLOCK, &blocked, NULL) == 0);
+    }
+    CHECK(pthread_sigmask(SIG_UNBLOCK, &blocked, NULL) == 0);
+    for (int i = 0; i < LOOKED_AT; i++)
+        CHECK(close(200 + i) == 0);
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
 static void signals(void) {
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     sigset_t blocked, none, before;
@@ -339,6 +398,7 @@ static void signals(void) {
     char byte;
     CHECK(read(wake_pipe[0], &byte, 1) == 1);
     CHECK(pthread_sigmask(SIG_UNBLOCK, &blocked, NULL) == 0 && handled == SIGUSR1);
+    looks();
     /* The mask of a call blocks what comes meanwhile; it arrives when the call is over. User-mode
      * QEMU says that it has interrupted the call. */
     if (!is_cops())

@@ -175,6 +175,7 @@ impl Operation {
             Operation::Long(transfer) => transfer.is_interruptible(),
             Operation::Datagram(call) => call.interrupt(),
             Operation::Limited(limited) => limited.interrupt(),
+            Operation::Poll(call) => call.interrupt(),
             Operation::Path(call) => call.is_interruptible(),
             // As on Linux, a program is not interrupted while it is loaded.
             Operation::Answer(_) => false,

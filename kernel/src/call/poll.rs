@@ -11,6 +11,9 @@
 //! attempt that is not done wakes its own coroutine, so the next one follows. Files are watched as
 //! soon as there is a coroutine that can be woken. `poll/form.rs` reads and writes the structures
 //! of the two calls.
+//!
+//! As on Linux, a signal ends a call that has looked at all files and found nothing, also if its
+//! time is over, and no call that has found something.
 #![forbid(unsafe_code)]
 
 mod form;
@@ -60,6 +63,8 @@ pub struct PollCall {
     /// Descriptors that are ready, as the call counts them.
     ready: usize,
     deadline_ticks: Option<u64>,
+    /// A signal ends it when it has looked and found nothing.
+    is_signalled: bool,
     /// Where a program for Linux learns the rest of the time; 0: it does not.
     rest: usize,
     timer: Option<Timer>,
@@ -202,6 +207,7 @@ impl Polled {
 impl PollCall {
     /// A call of this level that waits until a deadline, and stores what is left of the time at
     /// an address, unless that is 0; `None`: for ever. Descriptors are charged to `family`.
+    /// `is_signalled`: there is a signal already.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -210,6 +216,7 @@ impl PollCall {
         until: Option<(u64, usize)>,
         family: Family,
         priority: Priority,
+        is_signalled: bool,
     ) -> Result<Self, Errno> {
         let polled = Some(try_box(AllPolled {
             chunks: List::new(),
@@ -223,6 +230,7 @@ impl PollCall {
             phase: Phase::Gather(0),
             ready: 0,
             deadline_ticks: until.map(|(deadline_ticks, _)| deadline_ticks),
+            is_signalled,
             rest: until.map_or(0, |(_, rest)| rest),
             timer: None,
             waiter: None,
@@ -235,7 +243,14 @@ impl PollCall {
         self.deadline_ticks
     }
 
-    /// As for `Operation::attempt`.
+    /// A signal is to end it. Returns whether it does: not while it looks at files, because a file
+    /// that is ready comes first. Then it ends by itself unless it finds one.
+    pub fn interrupt(&mut self) -> bool {
+        self.is_signalled = true;
+        matches!(self.phase, Phase::Asleep)
+    }
+
+    /// As for `Operation::attempt`. `ERESTARTSYS`: a signal has ended it.
     pub fn attempt(&mut self, process: &Process) -> Option<CallResult> {
         if let Phase::Asleep = self.phase {
             (self.phase, self.ready) = (Phase::Look(0), 0);
@@ -297,7 +312,11 @@ impl PollCall {
                 }
                 self.phase = if next < polled.count {
                     Phase::Look(next)
-                } else if self.ready > 0 || self.is_over() {
+                } else if self.ready > 0 {
+                    Phase::Store(0)
+                } else if self.is_signalled {
+                    return Err(Errno::ERESTARTSYS);
+                } else if self.is_over() {
                     Phase::Store(0)
                 } else {
                     Phase::Asleep

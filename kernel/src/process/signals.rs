@@ -184,8 +184,8 @@ impl CpuSignals {
         self.is_due.store(true, SeqCst);
     }
 
-    /// A signal that was sent because of the call that the virtual CPU makes: it makes the call
-    /// again, unless a handler decides otherwise.
+    /// A signal has interrupted the call that the virtual CPU makes, or was sent because of it: it
+    /// makes the call again, unless a handler decides otherwise.
     pub fn interrupt_own_call(&self) {
         self.state.lock().interrupted = Some(None);
         self.demand_attention();
@@ -514,11 +514,30 @@ impl Process {
         is_handled
     }
 
-    /// `call` of `cpu` has returned `result`: sends `SIGPIPE` if it has written to a broken pipe.
-    pub fn after_call(self: &Arc<Self>, cpu: &Arc<VirtualCpu>, call: &SyscallFrame, result: isize) {
-        if result != encode(Err(Errno::EPIPE)) || !self.personality.is_linux() {
-            return;
+    /// `call` of `cpu` has ended with `result`: sends `SIGPIPE` if it has written to a broken pipe.
+    /// Returns whether that is its result: not if a signal has interrupted it (`ERESTARTSYS`). Then
+    /// the delivery of the signal decides.
+    pub fn after_call(
+        self: &Arc<Self>,
+        cpu: &Arc<VirtualCpu>,
+        call: &SyscallFrame,
+        result: isize,
+    ) -> bool {
+        if result >= 0 || !self.personality.is_linux() {
+            return true;
         }
+        if result == encode(Err(Errno::ERESTARTSYS)) {
+            cpu.signals.interrupt_own_call();
+            return false;
+        }
+        if result == encode(Err(Errno::EPIPE)) {
+            self.signal_broken_pipe(cpu, call);
+        }
+        true
+    }
+
+    /// `call` of `cpu` has written to a broken pipe.
+    fn signal_broken_pipe(self: &Arc<Self>, cpu: &Arc<VirtualCpu>, call: &SyscallFrame) {
         let flags = match call.number {
             native::SENDTO | linux::SENDMMSG => call.arguments[3],
             linux::SENDMSG => call.arguments[2],
@@ -583,15 +602,27 @@ impl Process {
 
     /// What `cpu` waits for, if it would take a signal now.
     fn take_wait_to_interrupt(&self, cpu: &VirtualCpu) -> Option<Wait> {
+        self.if_signalled(cpu, |state| state.wait.take()).flatten()
+    }
+
+    /// Whether `cpu`, which runs on this hart, would take a signal now.
+    pub fn has_signal(&self, cpu: &VirtualCpu) -> bool {
+        cpu.signals.is_due() && self.if_signalled(cpu, |_| ()).is_some()
+    }
+
+    /// Does this if `cpu` would take a signal now.
+    fn if_signalled<T>(
+        &self,
+        cpu: &VirtualCpu,
+        then: impl FnOnce(&mut CpuSignalState) -> T,
+    ) -> Option<T> {
         let linux = self.personality.as_linux()?;
         let signals = linux.signals.lock();
         let of_process = signals.as_ref().map_or(0, |signals| signals.pending.set());
         // Under both locks: whatever takes the signal takes it before this or after it.
         let mut state = cpu.signals.state.lock();
-        if (of_process | state.pending.set()) & state.taken() == 0 {
-            return None;
-        }
-        state.wait.take()
+        let is_signalled = (of_process | state.pending.set()) & state.taken() != 0;
+        is_signalled.then(|| then(&mut state))
     }
 
     /// `cpu`, which is about to enter user mode, looks for signals: ends the process, or makes

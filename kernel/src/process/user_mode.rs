@@ -113,8 +113,9 @@ pub fn run(
     let continues = result == Some(CONTINUE);
     if let Some(result) = result.filter(|_| !continues) {
         // Before the result takes the place of the first argument.
-        process.after_call(cpu, &context.syscall(), result);
-        context.set_result(process.personality.result(result) as usize);
+        if process.after_call(cpu, &context.syscall(), result) {
+            context.set_result(process.personality.result(result) as usize);
+        }
     }
     context.restore_floating_point();
     let is_brief = cpu.as_thread().is_some_and(Thread::is_in_executor);

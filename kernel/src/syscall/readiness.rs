@@ -90,7 +90,7 @@ fn poll(cpu: &VirtualCpu, form: Form, time: Option<UserRange>) -> Result<Operati
         None => None,
     };
     let priority = process.current_priority(cpu);
-    let call = PollCall::new(form, until, process.family, priority)?;
+    let call = PollCall::new(form, until, process.family, priority, process.has_signal(cpu))?;
     Ok(Operation::Poll(try_box(call)?))
 }
 

@@ -86,13 +86,17 @@ fn finish_other(
     context: &mut UserContext,
     reply: Result<Reply, Errno>,
 ) -> Outcome {
-    let is_broken_pipe = matches!(reply, Ok(Reply::Done(Err(Errno::EPIPE))) | Err(Errno::EPIPE));
-    let outcome = conclude_other(cpu, frame, context, reply);
-    if is_broken_pipe {
-        // The registers have the result in the place of the first argument.
-        cpu.process.after_call(cpu, frame, encode(Err(Errno::EPIPE)));
+    let error = match &reply {
+        Ok(Reply::Done(Err(error))) => Some(*error),
+        Err(Errno::EPIPE) => Some(Errno::EPIPE),
+        _ => None,
+    };
+    if let Some(error) = error
+        && !cpu.process.after_call(cpu, frame, encode(Err(error)))
+    {
+        return Outcome::Return;
     }
-    outcome
+    conclude_other(cpu, frame, context, reply)
 }
 
 /// The calls that have a number of native ones, and mean the same or more here: [`dispatch`] gets
@@ -306,7 +310,8 @@ fn dispatch(
             }
             let reply = super::dispatch(cpu, frame, context);
             if mask.is_some() {
-                let waits = matches!(reply, Ok(Reply::Waits));
+                let is_interrupted = matches!(reply, Ok(Reply::Done(Err(Errno::ERESTARTSYS))));
+                let waits = is_interrupted || matches!(reply, Ok(Reply::Waits));
                 process.pass_on(cpu, cpu.signals.end_suspension(waits));
             }
             return reply;
