@@ -54,10 +54,16 @@ impl<const N: usize> Ring<N> {
         Some(byte)
     }
 
-    /// The bytes, the oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = u8> + '_ {
-        let count = self.tail.wrapping_sub(self.head);
-        (0..count).map(|offset| self.bytes[self.head.wrapping_add(offset) % N])
+    /// Number of bytes ever appended.
+    #[must_use]
+    pub fn appended(&self) -> usize {
+        self.tail
+    }
+
+    /// Number of bytes ever removed.
+    #[must_use]
+    pub fn removed(&self) -> usize {
+        self.head
     }
 
     /// Drops the oldest `count` bytes, or all if there are fewer.
@@ -87,13 +93,12 @@ mod tests {
     }
 
     #[test]
-    fn skips_bytes_that_were_looked_at() {
+    fn skips_bytes() {
         let mut ring = Ring::<8>::new();
         b"ab\x03cd".iter().for_each(|&byte| assert!(ring.push(byte)));
-        assert!(ring.iter().eq(*b"ab\x03cd"));
         ring.skip(3);
-        assert_eq!(ring.pop(), Some(b'c'));
+        assert_eq!((ring.pop(), ring.removed(), ring.appended()), (Some(b'c'), 4, 5));
         ring.skip(100);
-        assert_eq!((ring.pop(), ring.is_empty(), ring.iter().count()), (None, true, 0));
+        assert_eq!((ring.pop(), ring.is_empty(), ring.removed()), (None, true, 5));
     }
 }

@@ -9,13 +9,15 @@
 //! ahead is processed with the settings of the process that finally reads it. The one exception are
 //! the keys of signals, which take effect on arrival.
 
+mod input;
+
 use cops_abi::file::terminal::{
     BYTES, CANONICAL, ECHO, NO_FLUSH, RETURN_IS_NEWLINE, SIGNALS, STOP_WRITERS,
 };
 use cops_abi::syscall::signal::{SIGINT, SIGQUIT, SIGTSTP};
 
-use super::ring::Ring;
 use super::signals::{Set, bit};
+use input::Input;
 
 /// Linux's `struct termios`: four words of flags, the line discipline, 19 characters. All of it is
 /// kept as a program has set it; what has an effect is named in docs/abi.md.
@@ -110,10 +112,14 @@ impl Settings {
         if !self.has(SIGNALS) {
             return None;
         }
-        let keys = [(place::INTERRUPT, SIGINT), (place::QUIT, SIGQUIT), (place::SUSPEND, SIGTSTP)];
-        keys.into_iter().find(|&(place, _)| self.is(place, byte)).map(|(_, signal)| signal)
+        KEYS.into_iter().find(|&(place, _)| self.is(place, byte)).map(|(_, signal)| signal)
     }
 }
+
+/// The places of the keys of signals, and the signals. The first place counts if the character of
+/// several is the same.
+const KEYS: [(usize, u8); 3] =
+    [(place::INTERRUPT, SIGINT), (place::QUIT, SIGQUIT), (place::SUSPEND, SIGTSTP)];
 
 /// The place of a process among others: what counts for its use of the terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -218,7 +224,7 @@ pub struct Terminal {
     foreground: u32,
     settings: Settings,
     /// Input as it arrived.
-    input: Ring<INPUT_BYTES>,
+    input: Input,
     /// The line that is being edited, or, once it is complete, being read.
     line: [u8; LINE_BYTES],
     length: usize,
@@ -241,7 +247,7 @@ impl Terminal {
             session: 0,
             foreground: 0,
             settings: Settings::PLAIN,
-            input: Ring::new(),
+            input: Input::new(),
             line: [0; LINE_BYTES],
             length: 0,
             read: None,
@@ -321,12 +327,12 @@ impl Terminal {
             return None;
         }
         let (mut signals, mut end) = (0, 0);
-        for (place, byte) in self.input.iter().enumerate() {
-            if let Some(signal) = settings.signal(byte) {
-                if signals & bit(signal) == 0 {
-                    self.show(byte, echo);
-                }
-                (signals, end) = (signals | bit(signal), place + 1);
+        for (place, signal) in KEYS {
+            let byte = settings.character(place);
+            let count = self.input.count_through(byte);
+            if count > 0 && settings.signal(byte) == Some(signal) {
+                self.show(byte, echo);
+                (signals, end) = (signals | bit(signal), end.max(count));
             }
         }
         if end == 0 {
@@ -383,7 +389,7 @@ impl Terminal {
         if self.settings.has(CANONICAL) {
             return self.complete_line(echo).map_or_else(|other| other, Read::Bytes);
         }
-        let has_bytes = self.length > 0 || self.has_ended || self.input.room() < INPUT_BYTES;
+        let has_bytes = self.length > 0 || self.has_ended || self.input.len() > 0;
         if has_bytes { Read::Bytes(1) } else { Read::Nothing }
     }
 

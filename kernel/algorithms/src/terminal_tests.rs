@@ -150,6 +150,44 @@ fn keys_typed_ahead_are_for_the_next_foreground() {
     assert_eq!(change(&mut terminal, SHELL.group, Settings::USUAL), None);
 }
 
+/// The keys are found without a look at each byte: here, beside one.
+#[test]
+fn keys_typed_ahead_are_found_among_any_bytes() {
+    let mut seed = 7_u32;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 16) as usize % below
+    };
+    let mut terminal = edited();
+    let mut typed_ahead = std::collections::VecDeque::new();
+    for _ in 0..3_000 {
+        change(&mut terminal, SHELL.group, with_local(0));
+        for _ in 0..random(INPUT_BYTES / 4) {
+            // Few keys, so that a change often finds old ones only, or none.
+            let byte = b"\x03\x1c\x1a\0".get(random(1_000)).copied().unwrap_or(b'a');
+            let has_room = terminal.room() > 0;
+            terminal.arrive(byte, &mut Echo::new());
+            typed_ahead.extend(has_room.then_some(byte));
+        }
+        let mut bytes = [0; INPUT_BYTES];
+        let into = &mut bytes[..random(INPUT_BYTES / 4)];
+        if let Read::Bytes(count) = terminal.read(into, &mut Echo::new()) {
+            assert!(typed_ahead.drain(..count).eq(into[..count].iter().copied()));
+        }
+        let mut settings = with_local(KEYS);
+        // Sometimes a key is switched off, or is another one.
+        settings.0[CHARACTERS_AT + [0, 1, 10][random(3)]] = [0, 3, 0x1a][random(3)];
+        let found = |&byte: &u8| settings.signal(byte);
+        let signals = typed_ahead.iter().filter_map(found).fold(0, |set, one| set | bit(one));
+        if let Some(last) = typed_ahead.iter().rposition(|byte| found(byte).is_some()) {
+            typed_ahead.drain(..=last);
+        }
+        let keyed = change(&mut terminal, SHELL.group, settings);
+        assert_eq!(keyed.map_or(0, |keyed| keyed.signals), signals);
+        assert_eq!(terminal.room(), INPUT_BYTES - typed_ahead.len());
+    }
+}
+
 #[test]
 fn settings_are_kept_and_have_their_effects() {
     let mut terminal = edited();
