@@ -230,6 +230,9 @@ pub struct Terminal {
     length: usize,
     /// Number of bytes of the complete line that have been read; `None` while the line is edited.
     read: Option<usize>,
+    /// The character that has completed the line, if it was that of the end: no byte of the line,
+    /// but one of what was typed.
+    end: Option<u8>,
     has_ended: bool,
 }
 
@@ -251,6 +254,7 @@ impl Terminal {
             line: [0; LINE_BYTES],
             length: 0,
             read: None,
+            end: None,
             has_ended: false,
         }
     }
@@ -389,7 +393,7 @@ impl Terminal {
         if self.settings.has(CANONICAL) {
             return self.complete_line(echo).map_or_else(|other| other, Read::Bytes);
         }
-        let has_bytes = self.length > 0 || self.has_ended || self.input.len() > 0;
+        let has_bytes = self.has_line_bytes() || self.has_ended || self.input.len() > 0;
         if has_bytes { Read::Bytes(1) } else { Read::Nothing }
     }
 
@@ -408,12 +412,22 @@ impl Terminal {
     }
 
     fn drop_line(&mut self) {
-        (self.length, self.read) = (0, None);
+        (self.length, self.read, self.end) = (0, None, None);
+    }
+
+    /// Whether line editing has left something for a read of bytes.
+    fn has_line_bytes(&self) -> bool {
+        self.length > 0 || self.end.is_some()
     }
 
     fn read_bytes(&mut self, into: &mut [u8], echo: &mut Echo) -> Read {
         // First the rest of the line that was edited or read before the mode changed.
-        if self.length > 0 {
+        if self.has_line_bytes() {
+            if let Some(end) = self.end.take() {
+                // Room as for the end of any line.
+                self.line[self.length] = end;
+                self.length += 1;
+            }
             let count = self.read_part(self.read.unwrap_or(0), into);
             return Read::Bytes(count);
         }
@@ -479,7 +493,7 @@ impl Terminal {
     fn edit(&mut self, byte: u8, echo: &mut Echo) {
         let settings = self.settings;
         if settings.is(place::END, byte) {
-            self.read = Some(0);
+            (self.read, self.end) = (Some(0), Some(byte));
         } else if settings.is(place::KILL, byte) {
             self.show(byte, echo);
             self.show(b'\n', echo);

@@ -252,6 +252,48 @@ fn lines_are_edited_and_echoed() {
     }
 }
 
+/// `\x04` ends the input of a reader of lines; for others it is a byte like those around it.
+#[test]
+fn an_end_that_was_looked_at_is_for_the_next_read_whatever_the_mode() {
+    let look = |terminal: &mut Terminal| terminal.look(&mut Echo::new());
+    for text in ["", "ab"] {
+        for ends_session in [false, true] {
+            let mut terminal = edited();
+            typed(&mut terminal, &std::format!("{text}\x04"));
+            assert_eq!(look(&mut terminal), Read::Bytes(0));
+            if ends_session {
+                terminal.end_session(SHELL.session);
+            } else {
+                change(&mut terminal, SHELL.group, with_local(0));
+            }
+            assert_eq!(look(&mut terminal), Read::Bytes(1), "after {text:?}");
+            assert_eq!(read(&mut terminal).unwrap(), std::format!("{text}\x04"));
+            assert_eq!((look(&mut terminal), read(&mut terminal)), (Read::Nothing, None));
+            typed(&mut terminal, "x");
+            assert_eq!(read(&mut terminal).unwrap(), "x");
+            // A later reader of lines gets the next one, and not the end.
+            terminal.begin_session(SHELL).unwrap();
+            change(&mut terminal, SHELL.group, Settings::USUAL);
+            assert_eq!(read(&mut terminal), None);
+            typed(&mut terminal, "cd\n");
+            assert_eq!(read(&mut terminal).unwrap(), "cd\n");
+        }
+    }
+    // Nothing has been read before the mode changes back.
+    let mut terminal = edited();
+    typed(&mut terminal, "ab\x04cd\n");
+    assert_eq!(look(&mut terminal), Read::Bytes(0));
+    change(&mut terminal, SHELL.group, with_local(0));
+    change(&mut terminal, SHELL.group, Settings::USUAL);
+    assert_eq!(read(&mut terminal).unwrap(), "ab");
+    assert_eq!(read(&mut terminal).unwrap(), "cd\n");
+    // The end of all input is none of its bytes.
+    terminal.end_input();
+    assert_eq!(look(&mut terminal), Read::Bytes(0));
+    change(&mut terminal, SHELL.group, with_local(0));
+    assert_eq!(read(&mut terminal).unwrap(), "");
+}
+
 #[test]
 fn a_line_longer_than_the_buffer_of_its_reader_is_read_in_parts() {
     let mut terminal = edited();
