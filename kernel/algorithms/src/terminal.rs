@@ -177,7 +177,7 @@ pub enum Read {
     Bytes(usize),
     /// No input: wait for input.
     Nothing,
-    /// No complete line yet, but there is input that this call did not process: call again.
+    /// No complete line yet, but there may be input that this call did not process: call again.
     Again,
 }
 
@@ -395,6 +395,20 @@ impl Terminal {
         }
         let has_bytes = self.has_line_bytes() || self.has_ended || self.input.len() > 0;
         if has_bytes { Read::Bytes(1) } else { Read::Nothing }
+    }
+
+    /// The number of bytes that can be read: of the next line if it is complete, or, if lines are
+    /// not edited, of all that was typed. Edits and echoes as a look does.
+    pub fn unread(&mut self, echo: &mut Echo) -> Read {
+        if self.settings.has(CANONICAL) {
+            return match self.complete_line(echo) {
+                Ok(read) => Read::Bytes(self.length - read),
+                Err(Read::Nothing) => Read::Bytes(0),
+                Err(other) => other,
+            };
+        }
+        let of_line = self.length - self.read.unwrap_or(0) + usize::from(self.end.is_some());
+        Read::Bytes(of_line + self.input.len())
     }
 
     /// Reads for a process that may. The echo is written to `echo`, which must be empty.

@@ -234,6 +234,40 @@ fn a_look_promises_what_a_read_finds() {
 }
 
 #[test]
+fn what_is_unread_is_the_next_line_or_all_bytes() {
+    let unread = |terminal: &mut Terminal| terminal.unread(&mut Echo::new());
+    let mut terminal = edited();
+    assert_eq!(unread(&mut terminal), Read::Bytes(0));
+    typed(&mut terminal, "ax\x7fb");
+    assert_eq!((unread(&mut terminal), unread(&mut terminal)), (Read::Bytes(0), Read::Bytes(0)));
+    // Erased characters do not count, and neither does the line after the next one.
+    typed(&mut terminal, "c\nde\nf\x04\x04g");
+    assert_eq!(unread(&mut terminal), Read::Bytes(4));
+    assert_eq!(terminal.read(&mut [0], &mut Echo::new()), Read::Bytes(1));
+    assert_eq!(unread(&mut terminal), Read::Bytes(3));
+    // All that can be read as bytes, the ends too.
+    change(&mut terminal, SHELL.group, with_local(0));
+    assert_eq!(unread(&mut terminal), Read::Bytes(10));
+    change(&mut terminal, SHELL.group, Settings::USUAL);
+    for line in ["bc\n", "de\n", "f", ""] {
+        assert_eq!(unread(&mut terminal), Read::Bytes(line.len()));
+        assert_eq!(read(&mut terminal).unwrap(), line);
+    }
+    assert_eq!(unread(&mut terminal), Read::Bytes(0));
+    change(&mut terminal, SHELL.group, with_local(0));
+    assert_eq!((unread(&mut terminal), read(&mut terminal).unwrap()), (Read::Bytes(1), "g".into()));
+    assert_eq!(unread(&mut terminal), Read::Bytes(0));
+    // Without an end of the line, a portion is over first.
+    change(&mut terminal, SHELL.group, Settings::USUAL);
+    typed(&mut terminal, &"x".repeat(STEP_BYTES));
+    typed(&mut terminal, "\x04");
+    assert_eq!(unread(&mut terminal), Read::Again);
+    assert_eq!(unread(&mut terminal), Read::Bytes(STEP_BYTES));
+    change(&mut terminal, SHELL.group, with_local(0));
+    assert_eq!(unread(&mut terminal), Read::Bytes(STEP_BYTES + 1));
+}
+
+#[test]
 fn lines_are_edited_and_echoed() {
     for (keys, line, shown) in [
         ("ab\r", "ab\n", "ab\n"),

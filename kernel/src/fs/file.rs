@@ -229,7 +229,8 @@ impl File {
         Some(Ok(Status { number: self.number, ..Status::new(kind, permissions) }))
     }
 
-    /// Number of bytes that a read would return at once, as `FIONREAD` reports it.
+    /// Number of bytes that a read would return at once, as `FIONREAD` reports it; for the console,
+    /// that is `terminal::unread_bytes`.
     ///
     /// # Errors
     /// `ENOTTY` if the file does not know.
@@ -243,7 +244,6 @@ impl File {
                 let status = node.status(&mut Ask::default()).unwrap_or(Err(Errno::ENOTTY))?;
                 Ok(status.size.saturating_sub(*position.lock()) as usize)
             }
-            Object::ConsoleInput | Object::Console => Ok(super::terminal::unread_bytes()),
             _ => Err(Errno::ENOTTY),
         }
     }

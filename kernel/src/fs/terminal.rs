@@ -200,9 +200,17 @@ impl ConsoleRead {
     }
 }
 
-/// Number of bytes that were typed and have not been read.
-pub fn unread_bytes() -> usize {
-    INPUT_BYTES - TERMINAL.state.lock().terminal.room()
+/// Number of bytes that a process of `reader` can read now; 0 if it may not. Lines are edited and
+/// echoed for that, as by a read. `None`: only a portion of that is done.
+pub fn unread_bytes(reader: Party) -> Option<usize> {
+    for _ in 0..STEPS_MAX {
+        match step(reader, Terminal::unread) {
+            Ok(Read::Bytes(count)) => return Some(count),
+            Ok(Read::Nothing) | Err(_) => return Some(0),
+            Ok(Read::Again) => {}
+        }
+    }
+    None
 }
 
 /// What a process of `party` may do with the terminal.

@@ -84,6 +84,9 @@ pub fn request(
     if file.is_terminal() && request == ioctl::LEAVE_TERMINAL {
         return Ok(terminal::leave(cpu, frame));
     }
+    if file.reads_console() && request == ioctl::UNREAD_BYTES {
+        return terminal::store_unread(cpu, args);
+    }
     control_device(cpu, descriptor, &file, request, args).map(|result| Reply::Done(Ok(result)))
 }
 

@@ -143,6 +143,15 @@ pub fn request(cpu: &VirtualCpu, request: usize, args: &Arguments<'_>) -> CallRe
     }
 }
 
+/// `ioctl(fd, FIONREAD, *mut u32)`: edits what was typed, in portions.
+pub fn store_unread(cpu: &VirtualCpu, args: &Arguments<'_>) -> Result<Reply, Errno> {
+    let process = &cpu.process;
+    let place = args.structure(2, size_of::<u32>())?;
+    let Some(count) = terminal::unread_bytes(process.party()) else { return Ok(Reply::Again) };
+    process.space.copy_out(place, &(count as u32).to_le_bytes())?;
+    Ok(Reply::Done(Ok(0)))
+}
+
 /// `ioctl(fd, TIOCNOTTY)`: makes the terminal free, and sends `SIGHUP` and `SIGCONT` to the group
 /// that was in the foreground, in portions.
 pub fn leave(cpu: &VirtualCpu, frame: &SyscallFrame) -> Reply {
