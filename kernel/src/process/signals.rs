@@ -1,5 +1,14 @@
-//! Signals of Linux programs: sending them, choosing the thread that gets one, and calling its
-//! handler (decision 28). What is wanted, and what waits, is in `cops_algorithms::signals`.
+//! Signals of Linux programs (decision 28). What is wanted, and what waits, is in
+//! `cops_algorithms::signals`.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | this one | the state: what each process and virtual CPU wants, blocks, and has pending |
+//! | `sending` | sends a signal, and chooses the thread that gets it |
+//! | `passing_on` | a signal that the chosen thread does not take any more |
+//! | `waiting` | virtual CPUs that wait, for a call or for a signal |
+//! | `delivery` | calls the handler on the way to user mode |
+//! | `interrupted` | what becomes of the call that a signal has interrupted |
 //!
 //! A signal that waits for a virtual CPU sets [`CpuSignals::is_due`], and the virtual CPU looks for
 //! signals before it enters user mode again. If it is in user mode it is interrupted; if it waits
@@ -11,33 +20,28 @@
 //! which locks the cell of a call that it cuts short, is called without any of them.
 #![forbid(unsafe_code)]
 
+mod delivery;
+mod interrupted;
 mod passing_on;
+mod sending;
+mod waiting;
 
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
-use cops_abi::errno::encode;
+use cops_abi::Errno;
 use cops_abi::linux::{self, signal_code};
-use cops_abi::syscall::{self as native, futex, signal};
-use cops_abi::{Errno, layout};
 use cops_algorithms::signals::{
     Action, Decision, Dispositions, Effect, FORCED, Information, Pending, QueueFull, Set,
-    ThreadPending, bit, default_effect, flags, is_real_time,
+    ThreadPending, bit,
 };
 use cops_lock::{Mutex, MutexGuard};
 
 use super::cpu::{CpuState, VirtualCpu};
 use super::cpus::Cpus;
-use super::undelivered::calls;
-use super::{Linux, Process, WaitStatus};
-use crate::arch::{
-    self, SIGNAL_FRAME_BYTES, SignalHandler, SignalState, SyscallFrame, UserContext,
-};
-use crate::fs::{Descriptor, Object};
-use crate::mm::UserRange;
+use super::{Linux, Process};
 use crate::mm::quota::{Amounts, Charge, Family, Kind};
-use crate::sched::timer;
 
 /// How many virtual CPUs are asked whether they block a signal to their process. If all of these
 /// do, the signal waits until one of the process's virtual CPUs changes what it blocks.
@@ -95,16 +99,6 @@ pub enum Wait {
     Call(NonZeroU64),
     /// A wake of a futex.
     Futex,
-}
-
-/// What has become of the signals that a virtual CPU has found.
-enum Delivered {
-    /// A handler runs next, or a call has its result, or there was nothing to do.
-    ToProgram,
-    /// The process is to be stopped: see [`Process::stop`].
-    Stop { signal: u8, continued: u64 },
-    /// The process is to end.
-    Terminate { signal: u8 },
 }
 
 impl CpuSignals {
@@ -262,20 +256,6 @@ impl CpuSignalState {
     }
 }
 
-/// Where a call that is interrupted stores the rest of its time; 0: nowhere.
-fn rest_address(call: &SyscallFrame) -> usize {
-    match call.number {
-        linux::NANOSLEEP => call.arguments[1],
-        // As on Linux, but not in its C library, the rest of the time-out replaces it.
-        native::PPOLL => call.arguments[2],
-        native::PSELECT6 => call.arguments[4],
-        native::CLOCK_NANOSLEEP if call.arguments[1] & native::TIMER_ABSTIME == 0 => {
-            call.arguments[3]
-        }
-        _ => 0,
-    }
-}
-
 /// The virtual CPUs, from the first on.
 fn all(cpus: &Cpus) -> impl Iterator<Item = (&Arc<VirtualCpu>, CpuState)> {
     let mut next = 0;
@@ -297,88 +277,6 @@ pub fn sent_by(sender: u32, signal: u8) -> Information {
 }
 
 impl Process {
-    /// Sends a signal to the process, 1 to 64; the caller has the authority to do so.
-    pub fn signal(self: &Arc<Self>, information: Information) {
-        // The queue is full only if there is such a signal already.
-        let _ = self.queue_signal(information);
-    }
-
-    /// Like [`Self::signal`], for a signal that must not be lost.
-    ///
-    /// # Errors
-    /// `EAGAIN` if too many real-time signals wait.
-    pub fn queue_signal(self: &Arc<Self>, information: Information) -> Result<(), Errno> {
-        self.control_job(information.signal, || self.send(information))
-            .map_err(|QueueFull| Errno::EAGAIN)
-    }
-
-    fn send(self: &Arc<Self>, information: Information) -> Result<(), QueueFull> {
-        let number = information.signal;
-        let end = || {
-            self.end(WaitStatus::Signalled(number));
-            Ok(())
-        };
-        let Some(linux) = self.personality.as_linux() else {
-            self.signal_native(number);
-            return Ok(());
-        };
-        // Locked before a target is chosen: a virtual CPU that stops blocking the signal, or begins
-        // to wait for it, looks at what is pending after that, and finds it.
-        let (mut guard, mut stops, mut alerted) = (linux.signals.lock(), None, None);
-        let Some(signals) = guard.as_mut() else { return end() };
-        // A virtual CPU that takes it. If it waits for it, what the program wants done with it does
-        // not count.
-        let target = {
-            let cpus = self.cpus.lock();
-            let waiter = signals.waiter.and_then(|index| cpus.get(index));
-            let all = waiter.into_iter().chain(all(&cpus).take(CPUS_ASKED));
-            let mut alive = all.filter(|(_, state)| *state != CpuState::Ended);
-            alive.find_map(|(cpu, _)| Some((cpu.signals.takes(number)?, cpu.clone())))
-        };
-        let sent = match (signals.dispositions.decide(number), target) {
-            (Decision::Effect(Effect::Terminate), _) if number == signal::SIGKILL => end(),
-            (_, Some((true, target))) => {
-                alerted = Some(target);
-                signals.pending.add(information)
-            }
-            (Decision::Effect(Effect::Terminate), Some(_)) if !self.is_stopped() => end(),
-            (Decision::Effect(Effect::Ignore), Some(_)) => Ok(()),
-            (Decision::Effect(Effect::Stop), Some(_)) => {
-                stops = Some(self.continued());
-                Ok(())
-            }
-            // To end a stopped process has to wait until it goes on, as on Linux.
-            (Decision::Handle(_) | Decision::Effect(Effect::Terminate), Some((_, target))) => {
-                alerted = Some(target);
-                signals.pending.add(information)
-            }
-            (_, None) => signals.pending.add(information),
-        };
-        drop(guard);
-        // Without the lock: the call that it waits for may be in an attempt that wants the lock,
-        // for instance to read what is pending from `/proc`.
-        if let Some(target) = alerted {
-            self.alert(&target);
-        }
-        if let Some(continued) = stops {
-            self.stop(number, continued);
-        }
-        sent
-    }
-
-    /// Sends a signal to a native program, which has no handlers: it has its default effect, unless
-    /// the program ignores it.
-    fn signal_native(self: &Arc<Self>, number: u8) {
-        match default_effect(number) {
-            _ if self.ignored.load(Relaxed) & bit(number) != 0 => {}
-            Effect::Ignore => {}
-            Effect::Stop => self.stop(number, self.continued()),
-            Effect::Terminate => {
-                self.end(WaitStatus::Signalled(number));
-            }
-        }
-    }
-
     /// Sets what the program wants done with `signal`, and returns what it wanted before. A signal
     /// that waits, blocked or not, is forgotten if it is ignored from now on; of those to a single
     /// virtual CPU, those to `cpu` and to the first [`CPUS_VISITED`].
@@ -425,452 +323,6 @@ impl Process {
         };
         cpu.signals.mask() & bit(signal) != 0
             || linux.signals.lock().as_deref().is_some_and(ignores)
-    }
-
-    /// Sends a signal, 1 to 64, to one virtual CPU of the process.
-    ///
-    /// # Errors
-    /// `EAGAIN` if too many signals wait of which there is more to know than the number.
-    pub fn signal_cpu(
-        self: &Arc<Self>,
-        cpu: &Arc<VirtualCpu>,
-        information: Information,
-    ) -> Result<(), Errno> {
-        self.control_job(information.signal, || self.send_to_cpu(cpu, information))
-            .map_err(|QueueFull| Errno::EAGAIN)
-    }
-
-    fn send_to_cpu(
-        self: &Arc<Self>,
-        cpu: &Arc<VirtualCpu>,
-        information: Information,
-    ) -> Result<(), QueueFull> {
-        let number = information.signal;
-        let end = || {
-            self.end(WaitStatus::Signalled(number));
-        };
-        let Some(linux) = self.personality.as_linux() else {
-            self.signal_native(number);
-            return Ok(());
-        };
-        let continued = self.continued();
-        let decision = match &*linux.signals.lock() {
-            Some(signals) => signals.dispositions.decide(number),
-            None => {
-                end();
-                return Ok(());
-            }
-        };
-        let is_blocked = cpu.signals.mask() & bit(number) != 0;
-        match decision {
-            Decision::Effect(Effect::Terminate) if number == signal::SIGKILL => end(),
-            Decision::Effect(Effect::Ignore) if !is_blocked => {}
-            Decision::Effect(Effect::Stop) if !is_blocked => self.stop(number, continued),
-            Decision::Effect(Effect::Terminate) if !is_blocked && !self.is_stopped() => end(),
-            _ => {
-                let mut state = cpu.signals.state.lock();
-                let wakes = state.taken() & bit(number) != 0;
-                if information.code == signal_code::THREAD && !is_real_time(number) {
-                    state.pending.add_simple(number, information.fields[0] as u32);
-                } else {
-                    state.add(information, self.family)?;
-                }
-                drop(state);
-                // One that blocks it looks for signals when it stops doing so.
-                if wakes {
-                    self.alert(cpu);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends `SIGCHLD` about process `child` to a Linux program, with this code and status.
-    pub fn signal_about_child(self: &Arc<Self>, child: u32, code: i32, status: i32) {
-        let Some(linux) = self.personality.as_linux() else { return };
-        let is_end = matches!(code, signal_code::CHILD_EXITED | signal_code::CHILD_KILLED);
-        let wants_ends_only = linux.signals.lock().as_ref().is_some_and(|signals| {
-            signals.dispositions.get(signal::SIGCHLD).flags & flags::NO_CHILD_STOP != 0
-        });
-        if is_end || !wants_ends_only {
-            let fields = [child.into(), status as u64];
-            self.signal(Information { signal: signal::SIGCHLD, code, fields });
-        }
-    }
-
-    /// `cpu`, which runs on this hart, has made a fault for which there is this signal. Returns
-    /// whether the program handles it.
-    pub(super) fn handles_fault(&self, cpu: &VirtualCpu, fault: Information) -> bool {
-        let Some(linux) = self.personality.as_linux() else { return false };
-        let signals = linux.signals.lock();
-        let Some(signals) = &*signals else { return false };
-        let mut state = cpu.signals.state.lock();
-        let is_handled = matches!(signals.dispositions.decide(fault.signal), Decision::Handle(_))
-            && state.mask & bit(fault.signal) == 0;
-        if is_handled {
-            state.fault = Some(fault);
-            cpu.signals.is_due.store(true, SeqCst);
-        }
-        is_handled
-    }
-
-    /// `call` of `cpu` has ended with `result`: sends `SIGPIPE` if it has written to a broken pipe.
-    /// Returns whether that is its result: not if a signal has interrupted it (`ERESTARTSYS`). Then
-    /// the delivery of the signal decides.
-    pub fn after_call(
-        self: &Arc<Self>,
-        cpu: &Arc<VirtualCpu>,
-        call: &SyscallFrame,
-        result: isize,
-    ) -> bool {
-        if result >= 0 || !self.personality.is_linux() {
-            return true;
-        }
-        if result == encode(Err(Errno::ERESTARTSYS)) {
-            cpu.signals.interrupt_own_call();
-            return false;
-        }
-        if result == encode(Err(Errno::EPIPE)) {
-            self.signal_broken_pipe(cpu, call);
-        }
-        true
-    }
-
-    /// `call` of `cpu` has written to a broken pipe.
-    fn signal_broken_pipe(self: &Arc<Self>, cpu: &Arc<VirtualCpu>, call: &SyscallFrame) {
-        let flags = match call.number {
-            native::SENDTO | linux::SENDMMSG => call.arguments[3],
-            linux::SENDMSG => call.arguments[2],
-            _ => 0,
-        };
-        let file = self.files.lock().get(Descriptor(call.arguments[0]));
-        // As on Linux, sockets for datagrams cause no signal.
-        let is_quiet = flags & linux::MSG_NOSIGNAL != 0
-            || file.is_ok_and(|file| matches!(file.object, Object::Datagrams(_)));
-        if !is_quiet {
-            // A standard signal is never refused.
-            let _ = self.signal_cpu(cpu, sent_to_thread(self.id, signal::SIGPIPE));
-        }
-    }
-
-    /// Makes `cpu` look for signals. Called without a lock of this module, see there.
-    fn alert(self: &Arc<Self>, cpu: &Arc<VirtualCpu>) {
-        cpu.signals.is_due.store(true, SeqCst);
-        let state = {
-            let cpus = self.cpus.lock();
-            let found = cpus.get(cpu.index).filter(|(other, _)| Arc::ptr_eq(other, cpu));
-            found.map(|(_, state)| state)
-        };
-        match state {
-            Some(CpuState::Running { hart }) if hart != arch::hart_index() => {
-                arch::send_interrupt_to(hart);
-            }
-            Some(CpuState::Waiting) => self.interrupt_wait(cpu),
-            // It looks before it enters user mode.
-            _ => {}
-        }
-    }
-
-    /// `cpu` has begun to wait for this, and its registers do not change until then.
-    pub fn waits_for(self: &Arc<Self>, cpu: &VirtualCpu, wait: Wait) {
-        if self.personality.is_linux() {
-            cpu.signals.state.lock().wait = Some(wait);
-            // After that is stored: otherwise a signal that arrives now finds nothing to cut short.
-            if cpu.signals.is_due() {
-                self.interrupt_wait(cpu);
-            }
-        }
-    }
-
-    /// Cuts short what `cpu` waits for if it would take a signal now, unless that has happened.
-    ///
-    /// The sender of a signal may come here late: `cpu` has found the signal itself, has run its
-    /// handler, and waits for something else, which this signal does not concern.
-    fn interrupt_wait(self: &Arc<Self>, cpu: &VirtualCpu) {
-        let Some(wait) = self.take_wait_to_interrupt(cpu) else { return };
-        let interrupted = match wait {
-            Wait::Call(call) => calls().interrupt(self, call.get()),
-            Wait::Futex => cpu.leave_futex().then_some(None),
-        };
-        if let Some(deadline_ticks) = interrupted {
-            cpu.signals.state.lock().interrupted = Some(deadline_ticks);
-            // The signal may be another one, of which the virtual CPU has not been told yet.
-            cpu.signals.demand_attention();
-            self.end_wait_of(cpu, None);
-        }
-    }
-
-    /// What `cpu` waits for, if it would take a signal now.
-    fn take_wait_to_interrupt(&self, cpu: &VirtualCpu) -> Option<Wait> {
-        self.if_signalled(cpu, |state| state.wait.take()).flatten()
-    }
-
-    /// Whether `cpu`, which runs on this hart, would take a signal now.
-    pub fn has_signal(&self, cpu: &VirtualCpu) -> bool {
-        cpu.signals.is_due() && self.if_signalled(cpu, |_| ()).is_some()
-    }
-
-    /// Does this if `cpu` would take a signal now.
-    fn if_signalled<T>(
-        &self,
-        cpu: &VirtualCpu,
-        then: impl FnOnce(&mut CpuSignalState) -> T,
-    ) -> Option<T> {
-        let linux = self.personality.as_linux()?;
-        let signals = linux.signals.lock();
-        let of_process = signals.as_ref().map_or(0, |signals| signals.pending.set());
-        // Under both locks: whatever takes the signal takes it before this or after it.
-        let mut state = cpu.signals.state.lock();
-        let is_signalled = (of_process | state.pending.set()) & state.taken() != 0;
-        is_signalled.then(|| then(&mut state))
-    }
-
-    /// `cpu`, which is about to enter user mode, looks for signals: ends the process, or makes
-    /// `context` continue in a handler.
-    #[cold]
-    pub(super) fn deliver_signals(self: &Arc<Self>, cpu: &VirtualCpu, context: &mut UserContext) {
-        cpu.signals.is_due.store(false, SeqCst);
-        let Some(linux) = self.personality.as_linux() else { return };
-        let mut guard = linux.signals.lock();
-        let Some(signals) = guard.as_mut() else { return };
-        let mut state = cpu.signals.state.lock();
-        let before = state.taken();
-        let delivered = self.deliver_taken(cpu, context, signals, &mut state);
-        let given_up = before & !state.taken();
-        drop(state);
-        drop(guard);
-        self.pass_on(cpu, given_up);
-        match delivered {
-            Delivered::ToProgram => {}
-            Delivered::Stop { signal, continued } => self.stop(signal, continued),
-            Delivered::Terminate { signal } => {
-                self.end(WaitStatus::Signalled(signal));
-            }
-        }
-    }
-
-    /// The part of [`Self::deliver_signals`] with the locks.
-    fn deliver_taken(
-        &self,
-        cpu: &VirtualCpu,
-        context: &mut UserContext,
-        signals: &mut Signals,
-        state: &mut CpuSignalState,
-    ) -> Delivered {
-        let mut interrupted = state.interrupted.take();
-        if interrupted.is_none() {
-            state.end_suspension();
-        }
-        let waited_for = core::mem::take(&mut state.waits_for);
-        if interrupted.is_some()
-            && waited_for != 0
-            && let Some(information) = state.take_one_of(waited_for, &mut signals.pending)
-        {
-            interrupted = None;
-            // As on Linux, the signal is taken also if the address is bad.
-            let told = self.tell(context.syscall().arguments[1], &information);
-            context.set_result(encode(told.map(|()| information.signal.into())) as usize);
-        }
-        while let Some(information) = state.take(&mut signals.pending) {
-            let number = information.signal;
-            match signals.dispositions.deliver(number) {
-                Decision::Effect(Effect::Ignore) => {}
-                Decision::Effect(Effect::Stop) => {
-                    // There may be more, for when it goes on.
-                    state.interrupted = interrupted;
-                    cpu.signals.is_due.store(true, SeqCst);
-                    return Delivered::Stop { signal: number, continued: self.continued() };
-                }
-                Decision::Effect(Effect::Terminate) => {
-                    return Delivered::Terminate { signal: number };
-                }
-                Decision::Handle(action) => {
-                    if let Some(deadline_ticks) = interrupted {
-                        self.end_interrupted_call(context, &action, deadline_ticks);
-                    }
-                    let is_bad = self.call_handler(state, context, &action, &information);
-                    // There may be more; their handlers run before this one.
-                    cpu.signals.is_due.store(true, SeqCst);
-                    if is_bad.is_err() {
-                        log::warn!("{self}: no stack for the handler of a signal");
-                        return Delivered::Terminate { signal: signal::SIGSEGV };
-                    }
-                    return Delivered::ToProgram;
-                }
-            }
-        }
-        if let Some(deadline_ticks) = interrupted
-            && !self.repeat_interrupted_call(context, deadline_ticks)
-        {
-            // It looks again, which ends the suspension of a call with a mask.
-            cpu.signals.is_due.store(true, SeqCst);
-        }
-        Delivered::ToProgram
-    }
-
-    /// The registers after a call that `action` interrupts: it is made again, or has failed.
-    fn end_interrupted_call(
-        &self,
-        context: &mut UserContext,
-        action: &Action,
-        deadline_ticks: Option<u64>,
-    ) {
-        let call = context.syscall();
-        let of_futex = (call.number == native::FUTEX)
-            .then_some(call.arguments[1] & !(futex::PRIVATE | futex::CLOCK_REALTIME));
-        let is_timed_wait =
-            matches!(of_futex, Some(futex::WAIT | futex::WAIT_BITSET)) && call.arguments[3] != 0;
-        let is_never_repeated = is_timed_wait || linux::NEVER_REPEATED.contains(&call.number);
-        // A program would take an error for the lock.
-        let is_always_repeated = matches!(of_futex, Some(futex::LOCK_PI | futex::LOCK_PI2));
-        if is_always_repeated || action.flags & flags::RESTART != 0 && !is_never_repeated {
-            context.repeat_syscall();
-            return;
-        }
-        self.fail_interrupted_call(context, deadline_ticks);
-    }
-
-    /// The registers after a call that was interrupted although there is nothing to tell the
-    /// program, for instance because another thread has taken the signal: it is made again, unless
-    /// it would last longer than until its deadline. Then it has failed, as after a handler.
-    /// Returns whether it is made again.
-    fn repeat_interrupted_call(
-        &self,
-        context: &mut UserContext,
-        deadline_ticks: Option<u64>,
-    ) -> bool {
-        let call = context.syscall();
-        let [_, second, third, fourth, ..] = call.arguments;
-        let may_repeat = match call.number {
-            // As on Linux, with what is left of the time.
-            native::PPOLL | native::PSELECT6 => deadline_ticks
-                .is_none_or(|deadline_ticks| self.store_rest(rest_address(&call), deadline_ticks)),
-            linux::NANOSLEEP => false,
-            native::CLOCK_NANOSLEEP => second & native::TIMER_ABSTIME != 0,
-            native::EPOLL_PWAIT => (fourth as i32) < 0,
-            linux::RT_SIGTIMEDWAIT => third == 0,
-            native::FUTEX => second & !futex::PRIVATE != futex::WAIT || fourth == 0,
-            _ => true,
-        };
-        if may_repeat {
-            context.repeat_syscall();
-        } else {
-            self.fail_interrupted_call(context, deadline_ticks);
-        }
-        may_repeat
-    }
-
-    /// The registers after a call that has failed because it was interrupted.
-    fn fail_interrupted_call(&self, context: &mut UserContext, deadline_ticks: Option<u64>) {
-        if let Some(deadline_ticks) = deadline_ticks {
-            self.store_rest(rest_address(&context.syscall()), deadline_ticks);
-        }
-        context.set_result(encode(Err(Errno::EINTR)) as usize);
-    }
-
-    /// Stores the time that is left until `deadline_ticks` at `address`, unless that is 0: a
-    /// `timespec`. As on Linux, a bad address hides nothing else. Returns whether it is stored.
-    pub fn store_rest(&self, address: usize, deadline_ticks: u64) -> bool {
-        let mut bytes = [0; 16];
-        let Some(place) = UserRange::new(address, bytes.len()).filter(|_| address != 0) else {
-            return false;
-        };
-        let left = deadline_ticks.saturating_sub(arch::now_ticks());
-        let nanoseconds = timer::nanoseconds_from_ticks(left);
-        bytes[..8].copy_from_slice(&(nanoseconds / 1_000_000_000).to_le_bytes());
-        bytes[8..].copy_from_slice(&(nanoseconds % 1_000_000_000).to_le_bytes());
-        self.space.copy_out(place, &bytes).is_ok()
-    }
-
-    /// Puts a frame on the program's stack, and makes `context` continue in the handler.
-    fn call_handler(
-        &self,
-        state: &mut CpuSignalState,
-        context: &mut UserContext,
-        action: &Action,
-        information: &Information,
-    ) -> Result<(), Errno> {
-        let before = context.stack_pointer();
-        let (start, bytes) = state.stack;
-        let changes_stack =
-            action.flags & flags::ON_STACK != 0 && bytes > 0 && !state.is_on_stack(before);
-        let handler = SignalHandler {
-            address: action.handler,
-            stack_pointer: if changes_stack { start + bytes } else { before },
-            return_address: layout::LINUX_TRAMPOLINE,
-        };
-        let mask = state.after_suspend.take().unwrap_or(state.mask);
-        let kept = SignalState { mask, stack: state.describe_stack(before) };
-        context.save_floating_point();
-        let told = (information.signal, information.code, information.fields);
-        context.begin_signal(&handler, told, &kept, |address, frame| {
-            let place = UserRange::new(address, frame.len()).ok_or(Errno::EFAULT)?;
-            self.space.copy_out(place, frame).map_err(Errno::from)
-        })?;
-        let own = if action.flags & flags::NO_DEFER != 0 { 0 } else { bit(information.signal) };
-        state.mask |= (action.mask | own) & !FORCED;
-        Ok(())
-    }
-
-    /// Takes one of `signals` for `cpu`, which runs on this hart. `None`: it waits for them from
-    /// now on, until it returns to user mode.
-    ///
-    /// # Errors
-    /// `ENOSYS` for a program that has no signals.
-    pub fn take_signal_or_wait(
-        &self,
-        cpu: &VirtualCpu,
-        signals: Set,
-    ) -> Result<Option<Information>, Errno> {
-        let linux = self.personality.as_linux().ok_or(Errno::ENOSYS)?;
-        let mut guard = linux.signals.lock();
-        let of_process = guard.as_mut().ok_or(Errno::ENOSYS)?;
-        let mut state = cpu.signals.state.lock();
-        let taken = state.take_one_of(signals, &mut of_process.pending);
-        if taken.is_none() {
-            state.waits_for = signals;
-            of_process.waiter = Some(cpu.index);
-            drop(state);
-            // On its way to user mode it stops waiting.
-            cpu.signals.demand_attention();
-        }
-        Ok(taken)
-    }
-
-    /// Stores what is known about a signal at `address`, unless that is 0: the beginning of a
-    /// `siginfo`.
-    ///
-    /// # Errors
-    /// `EFAULT`.
-    pub fn tell(&self, address: usize, information: &Information) -> Result<(), Errno> {
-        if address == 0 {
-            return Ok(());
-        }
-        let mut bytes = [0; linux::SIGINFO_BYTES];
-        bytes[..4].copy_from_slice(&i32::from(information.signal).to_le_bytes());
-        bytes[8..12].copy_from_slice(&information.code.to_le_bytes());
-        for (place, field) in bytes[16..].chunks_mut(8).zip(information.fields) {
-            place.copy_from_slice(&field.to_le_bytes());
-        }
-        let place = UserRange::new(address, bytes.len()).ok_or(Errno::EFAULT)?;
-        Ok(self.space.copy_out(place, &bytes)?)
-    }
-
-    /// `rt_sigreturn`: a handler of `cpu` has returned.
-    pub fn return_from_signal(self: &Arc<Self>, cpu: &VirtualCpu, context: &mut UserContext) {
-        let mut frame = [0; SIGNAL_FRAME_BYTES];
-        let place = UserRange::new(context.stack_pointer(), frame.len());
-        let copied = place.map(|place| self.space.copy_in(place, &mut frame));
-        if !matches!(copied, Some(Ok(()))) {
-            log::warn!("{self}: no frame to return to from the handler of a signal");
-            self.end(WaitStatus::Signalled(signal::SIGSEGV));
-            return;
-        }
-        let kept = context.end_signal(&frame);
-        let [start, flags, bytes] = kept.stack.map(|word| word as usize);
-        let is_none = flags as u64 & linux::SS_DISABLE != 0;
-        cpu.signals.state.lock().stack = if is_none { (0, 0) } else { (start, bytes) };
-        self.pass_on(cpu, cpu.signals.set_mask(kept.mask));
     }
 }
 
