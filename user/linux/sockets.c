@@ -206,6 +206,31 @@ static void make_connection(int ends[2]) {
     CHECK(ends[1] >= 0 && close(server) == 0);
 }
 
+/* The end is reported while there are bytes in front of it, also by edge: there is no event when
+ * they are read. */
+static void the_end_behind_bytes(void) {
+    int ends[2], instance = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET};
+    char bytes[16];
+    make_connection(ends);
+    CHECK(epoll_ctl(instance, EPOLL_CTL_ADD, ends[1], &event) == 0);
+    CHECK(epoll_wait(instance, &event, 1, 10000) == 1 && event.events == EPOLLOUT);
+    CHECK(send(ends[0], "last", 4, 0) == 4 && shutdown(ends[0], SHUT_WR) == 0);
+    CHECK(next_events(ends[1], POLLRDHUP) == POLLRDHUP);
+    CHECK(epoll_wait(instance, &event, 1, 10000) == 1);
+    CHECK(event.events == (EPOLLIN | EPOLLOUT | EPOLLRDHUP));
+    CHECK(events_of(ends[1], POLLIN | POLLRDHUP) == (POLLIN | POLLRDHUP));
+    CHECK(recv(ends[1], bytes, 2, 0) == 2);
+    CHECK(events_of(ends[1], POLLIN | POLLRDHUP) == (POLLIN | POLLRDHUP));
+    CHECK(recv(ends[1], bytes, 16, 0) == 2 && recv(ends[1], bytes, 16, 0) == 0);
+    CHECK(events_of(ends[1], POLLIN | POLLRDHUP) == (POLLIN | POLLRDHUP));
+    /* So is a direction that this side has shut down. */
+    CHECK(send(ends[1], "answer", 6, 0) == 6 && next_events(ends[0], POLLIN) == POLLIN);
+    CHECK(shutdown(ends[0], SHUT_RD) == 0);
+    CHECK(events_of(ends[0], POLLIN | POLLRDHUP) == (POLLIN | POLLRDHUP | POLLHUP));
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0 && close(instance) == 0);
+}
+
 /* A peek sees the whole record, wherever in the receive buffer it begins. */
 static void peeks(void) {
     int ends[2];
@@ -402,6 +427,7 @@ int main(void) {
     connections();
     connect_again();
     listener_is_shut_down();
+    the_end_behind_bytes();
     peeks();
     options();
     families();

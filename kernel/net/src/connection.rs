@@ -404,6 +404,7 @@ impl Connection {
     pub fn readiness(&self) -> Readiness {
         let mut state = self.endpoint.state.lock();
         if let Some(fast) = &state.fast {
+            // It is open in both directions: a FIN, and a shutdown, need a socket.
             return Readiness {
                 readable: fast.unread() > 0,
                 writable: fast.room() > 0 && !fast.lacks_memory(),
@@ -414,13 +415,13 @@ impl Connection {
         let Some((socket, stream)) = state.stream() else {
             return Readiness::without_socket(has_failed);
         };
-        let end_of_stream = (stream.received_fin || stream.read_shut) && !socket.can_recv();
         let over = socket.state() == State::Closed;
+        let has_ended = over || stream.received_fin || stream.read_shut;
         Readiness {
-            closed: over || (stream.received_fin || stream.read_shut) && stream.write_shut,
-            readable: socket.can_recv() || end_of_stream || over,
+            closed: over || (has_ended && stream.write_shut),
+            readable: socket.can_recv() || has_ended,
             writable: socket.can_send() || stream.write_shut || over,
-            end_of_stream: end_of_stream || (over && !socket.can_recv()),
+            end_of_stream: has_ended,
             failed: stream.failure.is_some(),
         }
     }

@@ -8,6 +8,7 @@ pub struct Readiness {
     /// Sending returns at once: there is room, or an error.
     pub writable: bool,
     /// The peer has closed its direction, or the connection has ended: no more data will arrive.
+    /// There may still be some to read, so this is true as soon as the FIN has arrived.
     pub end_of_stream: bool,
     /// Both directions are closed.
     pub closed: bool,

@@ -30,6 +30,37 @@ fn half_close_leaves_the_other_direction_open() {
     assert!(!client.readiness().failed && !server.readiness().failed);
 }
 
+/// As on Linux: a program that waits by edge would otherwise never get the event.
+#[test]
+fn the_end_of_the_stream_is_reported_before_the_bytes_in_front_of_it_are_read() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, server) = world.pair(&listener);
+    client.try_send(b"farewell").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    world.run_for(SECOND);
+    let mut buffer = [0; 4];
+    for count in [4, 4, 0, 0] {
+        let readiness = server.readiness();
+        assert!(readiness.readable && readiness.end_of_stream && !readiness.closed, "{count}");
+        assert_eq!(server.try_receive(&mut buffer), Ok(count));
+    }
+    // The program itself shuts down the direction.
+    server.try_send(b"an answer").unwrap();
+    world.run_for(SECOND);
+    assert!(!client.readiness().end_of_stream);
+    client.shutdown(Shutdown::Read).unwrap();
+    assert!(client.readiness().end_of_stream && client.readiness().readable);
+    // A reset behind bytes.
+    let (client, server) = world.pair(&listener);
+    server.try_send(b"farewell").unwrap();
+    world.run_for(SECOND);
+    server.abort();
+    world.run_for(SECOND);
+    assert_eq!(client.unread_bytes(), 8);
+    assert!(client.readiness().end_of_stream && client.readiness().closed);
+}
+
 /// As on Linux, it fails, whichever direction is shut down. A connection that has been established
 /// since is only shut down.
 #[test]
