@@ -206,6 +206,30 @@ static void make_connection(int ends[2]) {
     CHECK(ends[1] >= 0 && close(server) == 0);
 }
 
+/* A socket that listens can be asked again, which changes only how many connections may wait. */
+static void listen_again(void) {
+    struct sockaddr_in address;
+    int server = server_socket(&address), clients[6];
+    CHECK(listen(server, 1) == 0);
+    for (int i = 0; i < 6; i++) {
+        clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        int begun = connect(clients[i], (void *)&address, sizeof address);
+        CHECK(begun == 0 || errno == EINPROGRESS);
+    }
+    CHECK(next_events(clients[0], POLLOUT) == POLLOUT && events_of(clients[5], POLLOUT) == 0);
+    FAILS(listen(clients[0], 10), EINVAL);
+    CHECK(listen(server, 10) == 0 && option_of(server, SOL_SOCKET, SO_ACCEPTCONN) == 1);
+    /* The clients repeat what was dropped. */
+    for (int i = 0; i < 6; i++)
+        CHECK(next_events(clients[i], POLLOUT) == POLLOUT);
+    for (int i = 0; i < 6; i++) {
+        CHECK(next_events(server, POLLIN) == POLLIN);
+        int peer = accept(server, NULL, NULL);
+        CHECK(peer >= 0 && close(peer) == 0 && close(clients[i]) == 0);
+    }
+    CHECK(close(server) == 0);
+}
+
 /* The end is reported while there are bytes in front of it, also by edge: there is no event when
  * they are read. */
 static void the_end_behind_bytes(void) {
@@ -427,6 +451,7 @@ int main(void) {
     connections();
     connect_again();
     listener_is_shut_down();
+    listen_again();
     the_end_behind_bytes();
     peeks();
     options();

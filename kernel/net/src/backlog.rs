@@ -27,7 +27,6 @@ pub trait Payer: Send + Sync {
 /// Shared by a [`Listener`](crate::Listener) and the connections that it has not returned from
 /// accept.
 pub(crate) struct Backlog {
-    limit: usize,
     /// Pays for each connection in the queues; `None`: they cost nothing.
     payer: Option<Box<dyn Payer>>,
     queues: Mutex<Queues>,
@@ -37,26 +36,35 @@ pub(crate) struct Backlog {
 
 #[derive(Default)]
 struct Queues {
+    /// Of both queues together.
+    limit: usize,
     half_open: Map<u64, Arc<Endpoint>>,
     ready: Chain<READY>,
     closed: bool,
     acceptors: WakerSet,
 }
 
+impl Queues {
+    fn has_room(&self) -> bool {
+        !self.closed && self.half_open.len() + self.ready.len() < self.limit
+    }
+}
+
 impl Backlog {
     /// `limit` applies to both queues together.
     pub(crate) fn new(limit: usize, payer: Option<Box<dyn Payer>>) -> Backlog {
-        Backlog {
-            limit: limit.clamp(1, 4096),
-            payer,
-            queues: Mutex::default(),
-            next_closed: Mutex::default(),
-        }
+        let backlog = Backlog { payer, queues: Mutex::default(), next_closed: Mutex::default() };
+        backlog.set_limit(limit);
+        backlog
+    }
+
+    /// Connections beyond a smaller limit stay.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.queues.lock().limit = limit.clamp(1, 4096);
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        let queues = self.queues.lock();
-        !queues.closed && queues.half_open.len() + queues.ready.len() < self.limit
+        self.queues.lock().has_room()
     }
 
     /// Adds a half-open connection. Returns `false` if there is no room, no memory, the payer
@@ -66,9 +74,8 @@ impl Backlog {
             return false;
         }
         let mut queues = self.queues.lock();
-        let room = !queues.closed && queues.half_open.len() + queues.ready.len() < self.limit;
-        let admitted =
-            room && queues.half_open.try_insert(endpoint.number, endpoint.clone()).is_ok();
+        let admitted = queues.has_room()
+            && queues.half_open.try_insert(endpoint.number, endpoint.clone()).is_ok();
         drop(queues);
         if !admitted {
             self.release();

@@ -32,6 +32,12 @@ impl Listener {
         self.claim.take().map(|claim| TcpBinding::new(self.stack.clone(), claim))
     }
 
+    /// Changes how many connections can be half open or wait; see [`TcpBinding::listen`]. Those
+    /// that are beyond the new limit stay.
+    pub fn set_backlog(&self, backlog: usize) {
+        self.backlog.set_limit(backlog);
+    }
+
     /// The address it listens at.
     pub fn local_address(&self) -> SocketAddr {
         self.local

@@ -262,6 +262,28 @@ fn a_listener_that_ends_keeps_its_port() {
 }
 
 #[test]
+fn the_backlog_of_a_listener_can_be_changed() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 1).unwrap();
+    let connect = |world: &World| world.a.stack.connect(address("10.0.0.2:7")).unwrap();
+    let clients = [(); 3].map(|()| connect(&world));
+    let established = || clients.iter().filter(|client| client.try_connected().is_ok()).count();
+    world.run_for(10 * SECOND);
+    assert_eq!(established(), 1);
+    listener.set_backlog(3);
+    assert!(world.run_until(20 * SECOND, |_| established() == 3), "the SYNs are repeated");
+    // Those that wait stay when it is smaller.
+    listener.set_backlog(0);
+    let late = connect(&world);
+    for _ in 0..3 {
+        world.run_for(10 * SECOND);
+        assert_eq!(late.try_connected(), Err(Error::WouldBlock));
+        assert!(listener.try_accept().is_ok());
+    }
+    assert!(world.run_until(60 * SECOND, |_| late.try_connected().is_ok()));
+}
+
+#[test]
 fn without_a_card_only_this_machine_is_reached() {
     struct Still;
     impl Clock for Still {

@@ -149,13 +149,18 @@ impl Socket {
     }
 
     /// Makes the socket listen. Up to `backlog` connections can wait to be accepted, and are
-    /// charged to `family` until they are. `None`: call again, as for [`Self::bind`].
+    /// charged to `family` until they are. If it listens already, only their number changes.
+    /// `None`: call again, as for [`Self::bind`].
     ///
     /// # Errors
-    /// `EINVAL` if it is connected or already listens, `ENOMEM`.
+    /// `EINVAL` if it is connected, `ENOMEM`.
     pub fn listen(&self, backlog: usize, family: Family) -> Result<Option<()>, Errno> {
-        let payer = try_box(BacklogPayer(Charge::standing(family)?))?;
         let mut state = self.state.write();
+        if let State::Listening(listener, _) = &*state {
+            listener.set_backlog(backlog);
+            return Ok(Some(()));
+        }
+        let payer = try_box(BacklogPayer(Charge::standing(family)?))?;
         if matches!(*state, State::Fresh(_)) && state.bind(self.unspecified())?.is_none() {
             return Ok(None);
         }
