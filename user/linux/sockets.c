@@ -230,6 +230,50 @@ static void listen_again(void) {
     CHECK(close(server) == 0);
 }
 
+/* A peer has a name while there is a connection, which is how event loops find out. */
+static void names_of_peers(void) {
+    struct sockaddr_in address, seen;
+    socklen_t length = sizeof seen;
+    int server = server_socket(&address), clients[4], ends[2];
+    CHECK(listen(server, 1) == 0);
+    FAILS(getpeername(server, (void *)&seen, &length), ENOTCONN);
+    for (int i = 0; i < 4; i++) {
+        clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        FAILS(getpeername(clients[i], (void *)&seen, &length), ENOTCONN);
+        int begun = connect(clients[i], (void *)&address, sizeof address);
+        CHECK(begun == 0 || errno == EINPROGRESS);
+    }
+    CHECK(next_events(clients[0], POLLOUT) == POLLOUT);
+    CHECK(getpeername(clients[0], (void *)&seen, &length) == 0 && seen.sin_port == address.sin_port);
+    /* The queue is full: this one waits. */
+    CHECK(events_of(clients[3], POLLOUT) == 0);
+    FAILS(getpeername(clients[3], (void *)&seen, &length), ENOTCONN);
+    for (int i = 0; i < 4; i++)
+        CHECK(close(clients[i]) == 0);
+    CHECK(close(server) == 0);
+    int refused = socket(AF_INET, SOCK_STREAM, 0);
+    FAILS(connect(refused, (void *)&address, sizeof address), ECONNREFUSED);
+    FAILS(getpeername(refused, (void *)&seen, &length), ENOTCONN);
+    CHECK(close(refused) == 0);
+    /* One direction that is closed is a connection; a reset ends it. */
+    make_connection(ends);
+    CHECK(shutdown(ends[1], SHUT_WR) == 0 && next_events(ends[0], POLLRDHUP) == POLLRDHUP);
+    CHECK(getpeername(ends[0], (void *)&seen, &length) == 0);
+    CHECK(getpeername(ends[1], (void *)&seen, &length) == 0);
+    CHECK(send(ends[0], "unread", 6, 0) == 6 && next_events(ends[1], POLLIN) == POLLIN);
+    CHECK(close(ends[1]) == 0 && next_events(ends[0], POLLHUP) & POLLHUP);
+    FAILS(getpeername(ends[0], (void *)&seen, &length), ENOTCONN);
+    CHECK(close(ends[0]) == 0);
+    /* So does the end of the second direction, for either side. */
+    make_connection(ends);
+    CHECK(shutdown(ends[1], SHUT_WR) == 0 && next_events(ends[0], POLLRDHUP) == POLLRDHUP);
+    CHECK(shutdown(ends[0], SHUT_WR) == 0 && next_events(ends[1], POLLHUP) == POLLHUP);
+    for (int i = 0; i < 2; i++) {
+        FAILS(getpeername(ends[i], (void *)&seen, &length), ENOTCONN);
+        CHECK(close(ends[i]) == 0);
+    }
+}
+
 /* The end is reported while there are bytes in front of it, also by edge: there is no event when
  * they are read. */
 static void the_end_behind_bytes(void) {
@@ -452,6 +496,7 @@ int main(void) {
     connect_again();
     listener_is_shut_down();
     listen_again();
+    names_of_peers();
     the_end_behind_bytes();
     peeks();
     options();

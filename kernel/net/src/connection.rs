@@ -72,9 +72,19 @@ impl Connection {
         self.local
     }
 
-    /// The peer's address.
+    /// The peer's address, whether or not there is a connection ([`Self::is_connected`]).
     pub fn remote_address(&self) -> SocketAddr {
         self.remote
+    }
+
+    /// Whether there is a connection: it is established, and neither has failed nor ended in both
+    /// directions.
+    pub fn is_connected(&self) -> bool {
+        let mut state = self.endpoint.state.lock();
+        state.fast.is_some()
+            || state.stream().is_some_and(|(socket, stream)| {
+                stream.established && !matches!(socket.state(), State::Closed | State::TimeWait)
+            })
     }
 
     /// Keeps `charge`, for the connection's memory, until the connection is freed. That may be long

@@ -61,6 +61,32 @@ fn the_end_of_the_stream_is_reported_before_the_bytes_in_front_of_it_are_read() 
     assert!(client.readiness().end_of_stream && client.readiness().closed);
 }
 
+#[test]
+fn a_connection_is_connected_from_its_handshake_to_its_end() {
+    let mut world = World::new();
+    let refused = world.a.stack.connect(address("10.0.0.2:7")).unwrap();
+    assert!(!refused.is_connected());
+    world.run_for(SECOND);
+    assert!(refused.readiness().failed && !refused.is_connected());
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    // With a socket, and on the fast path.
+    for seconds in [0, 3] {
+        let (client, server) = world.pair(&listener);
+        world.run_for(seconds * SECOND);
+        assert!(client.is_connected() && server.is_connected());
+        server.shutdown(Shutdown::Write).unwrap();
+        world.run_for(SECOND);
+        assert!(client.is_connected() && server.is_connected(), "one direction is open");
+        client.shutdown(Shutdown::Write).unwrap();
+        world.run_for(SECOND);
+        assert!(!client.is_connected() && !server.is_connected());
+    }
+    let (client, server) = world.pair(&listener);
+    server.abort();
+    world.run_for(SECOND);
+    assert!(!client.is_connected() && !server.is_connected());
+}
+
 /// As on Linux, it fails, whichever direction is shut down. A connection that has been established
 /// since is only shut down.
 #[test]

@@ -522,10 +522,12 @@ impl Socket {
     /// The peer's address.
     ///
     /// # Errors
-    /// `ENOTCONN`.
+    /// `ENOTCONN` before the connection is established, and after it has ended.
     pub fn remote_address(&self) -> Result<SocketAddr, Errno> {
         match &*self.state.read() {
-            State::Connected(connection) => Ok(self.shown(connection.remote_address())),
+            State::Connected(connection) if connection.is_connected() => {
+                Ok(self.shown(connection.remote_address()))
+            }
             _ => Err(Errno::ENOTCONN),
         }
     }
