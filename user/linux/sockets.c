@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "descriptors.h"
@@ -274,6 +275,41 @@ static void names_of_peers(void) {
     }
 }
 
+/* What has ended a connection is reported once, after the bytes in front of it; then it is closed. */
+static void errors_of_connections(void) {
+    const int over = POLLIN | POLLOUT | POLLRDHUP | POLLHUP;
+    for (int i = 0; i < 12; i++) {
+        int ends[2], way = i / 3;
+        char bytes[16];
+        struct iovec pieces[2] = {{bytes, 6}, {bytes + 6, 10}};
+        make_connection(ends);
+        CHECK(send(ends[1], "answer", 6, 0) == 6 && next_events(ends[0], POLLIN) == POLLIN);
+        CHECK(send(ends[0], "unread", 6, 0) == 6 && next_events(ends[1], POLLIN) == POLLIN);
+        CHECK(close(ends[1]) == 0 && next_events(ends[0], POLLHUP) == (POLLHUP | POLLERR));
+        if (i % 3 == 0)
+            CHECK(recv(ends[0], bytes, 16, 0) == 6);
+        if (i % 3 == 1)
+            CHECK(readv(ends[0], pieces, 2) == 6);
+        if (i % 3 == 2)
+            CHECK(recv(ends[0], bytes, 16, MSG_WAITALL) == 6);
+        CHECK(events_of(ends[0], over) == (over | POLLERR));
+        if (way == 0)
+            FAILS(recv(ends[0], bytes, 16, 0), ECONNRESET);
+        if (way == 1)
+            FAILS(send(ends[0], "x", 1, MSG_NOSIGNAL), ECONNRESET);
+        if (way == 2)
+            FAILS(recv(ends[0], bytes, 16, MSG_PEEK), ECONNRESET);
+        if (way == 3)
+            CHECK(option_of(ends[0], SOL_SOCKET, SO_ERROR) == ECONNRESET);
+        CHECK(events_of(ends[0], over) == over);
+        CHECK(option_of(ends[0], SOL_SOCKET, SO_ERROR) == 0);
+        CHECK(recv(ends[0], bytes, 16, 0) == 0 && recv(ends[0], bytes, 16, MSG_PEEK) == 0);
+        FAILS(send(ends[0], "x", 1, MSG_NOSIGNAL), EPIPE);
+        FAILS(shutdown(ends[0], SHUT_RDWR), ENOTCONN);
+        CHECK(close(ends[0]) == 0);
+    }
+}
+
 /* The end is reported while there are bytes in front of it, also by edge: there is no event when
  * they are read. */
 static void the_end_behind_bytes(void) {
@@ -497,6 +533,7 @@ int main(void) {
     listener_is_shut_down();
     listen_again();
     names_of_peers();
+    errors_of_connections();
     the_end_behind_bytes();
     peeks();
     options();

@@ -119,7 +119,7 @@ impl Connection {
     ) -> Result<R, Error> {
         let mut state = self.endpoint.state.lock();
         if state.fast.is_none() {
-            let (socket, stream) = state.stream_or_failure()?;
+            let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
             return act(socket, stream);
         }
         drop(state);
@@ -130,7 +130,7 @@ impl Connection {
         if let Err(error) = core.leave_fast_path(shared, &self.endpoint, &mut state, now) {
             return without(&mut core, &mut state, now, error);
         }
-        let (socket, stream) = state.stream_or_failure()?;
+        let (socket, stream) = state.stream().ok_or(Error::NotConnected)?;
         act(socket, stream)
     }
 
@@ -156,14 +156,16 @@ impl Connection {
         if state.record().is_some_and(|stream| stream.established) {
             return Ok(());
         }
-        let (socket, stream) = state.stream_or_failure()?;
-        if stream.begins(socket) {
+        if let Some((socket, stream)) = state.stream()
+            && stream.begins(socket)
+        {
             if let Some(waker) = waker {
                 stream.senders.register(waker);
             }
             return Err(Error::WouldBlock);
         }
-        Err(stream.failure.unwrap_or(Error::NotConnected))
+        let failure = state.record().and_then(|stream| stream.failure);
+        Err(failure.unwrap_or(Error::NotConnected))
     }
 
     /// Queues the beginning of `data` for sending. Returns the number of bytes, which is 0 only if
@@ -172,7 +174,8 @@ impl Connection {
     /// # Errors
     /// [`Error::WouldBlock`] if the buffer is full, there is no memory for one, or the handshake is
     /// not complete;
-    /// [`Error::BrokenPipe`] after a shutdown; otherwise how the connection ended.
+    /// [`Error::BrokenPipe`] after a shutdown or the end of the connection; how it failed, once
+    /// ([`Self::take_error`]).
     pub fn try_send(&self, data: &[u8]) -> Result<usize, Error> {
         self.send(None, data)
     }
@@ -218,9 +221,8 @@ impl Connection {
                 Err(error) => return Err(self.after_failure(state, error)),
             }
         } else {
-            let (socket, stream) = state.stream_or_failure()?;
-            stream.check_sendable(socket, waker)?;
-            // `Err` cannot happen: `check_sendable` has checked the state.
+            let (socket, _) = state.sendable(waker)?;
+            // `Err` cannot happen: the state is checked.
             socket.send_slice(data).map_err(|_| Error::BrokenPipe)?
         };
         drop(state);
@@ -241,8 +243,7 @@ impl Connection {
                 Err(error) => return Err(self.after_failure(state, error)),
             }
         } else {
-            let (socket, stream) = state.stream_or_failure()?;
-            stream.check_sendable(socket, waker)?;
+            let (socket, _) = state.sendable(waker)?;
             let filled = socket.send(|buffer| {
                 let end = buffer.len().min(length);
                 let (count, result) = fill(&mut buffer[..end]);
@@ -279,8 +280,9 @@ impl Connection {
     /// `buffer`).
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if nothing has arrived. How the connection ended, once everything that
-    /// arrived before has been read.
+    /// [`Error::WouldBlock`] if nothing has arrived. How the connection failed, once everything
+    /// that arrived before has been read; that is reported once ([`Self::take_error`]), and then
+    /// the stream has ended. [`Error::NotConnected`] if the connection was never established.
     pub fn try_receive(&self, buffer: &mut [u8]) -> Result<usize, Error> {
         self.receive(None, buffer)
     }
@@ -326,10 +328,7 @@ impl Connection {
             };
             return fast_receive(&mut state, None, copy).map(|(_, count, _)| count);
         }
-        let (socket, stream) = state.stream_or_failure()?;
-        if !stream.check_receivable(socket, None)? {
-            return Ok(0);
-        }
+        let Some((socket, _)) = state.receivable(None)? else { return Ok(0) };
         socket.peek_slice(buffer).map_err(|_| Error::NotConnected)
     }
 
@@ -361,10 +360,7 @@ impl Connection {
             })?;
             (taken, serve)
         } else {
-            let (socket, stream) = state.stream_or_failure()?;
-            if !stream.check_receivable(socket, waker)? {
-                return Ok(0);
-            }
+            let Some((socket, stream)) = state.receivable(waker)? else { return Ok(0) };
             let before = socket.recv_queue();
             // `Err` cannot happen: there are bytes.
             let taken = socket.recv_slice(buffer).map_err(|_| Error::NotConnected)?;
@@ -421,9 +417,10 @@ impl Connection {
                 ..Readiness::default()
             };
         }
-        let has_failed = state.record().is_some_and(|stream| stream.failure.is_some());
+        let record = state.record().map(|stream| (stream.failure, stream.unreported));
+        let (failure, unreported) = record.unwrap_or_default();
         let Some((socket, stream)) = state.stream() else {
-            return Readiness::without_socket(has_failed);
+            return Readiness::without_socket(failure.is_some(), unreported.is_some());
         };
         let over = socket.state() == State::Closed;
         let has_ended = over || stream.received_fin || stream.read_shut;
@@ -432,7 +429,7 @@ impl Connection {
             readable: socket.can_recv() || has_ended,
             writable: socket.can_send() || stream.write_shut || over,
             end_of_stream: has_ended,
-            failed: stream.failure.is_some(),
+            failed: unreported.is_some(),
         }
     }
 
@@ -466,7 +463,7 @@ impl Connection {
                 return Ok(());
             }
             if !stream.established || socket.state() == State::Closed {
-                return Err(stream.failure.unwrap_or(Error::NotConnected));
+                return Err(Error::NotConnected);
             }
             if direction != Shutdown::Write {
                 stream.read_shut = true;
@@ -490,9 +487,20 @@ impl Connection {
         self.end(|socket, stream| stream.abort(socket, Error::ConnectionAborted, counters));
     }
 
-    /// How the connection failed; `None` if it did not, or if this was asked before (`SO_ERROR`).
+    /// How the connection failed (`SO_ERROR`); `None` if it did not, or if that was reported
+    /// before: here, or by sending or receiving.
     pub fn take_error(&self) -> Option<Error> {
         self.endpoint.state.lock().record().and_then(|stream| stream.unreported.take())
+    }
+
+    /// The error `is_it`, which sending or receiving has returned, was not passed on: if it is how
+    /// the connection failed, the next operation reports it.
+    pub fn restore_error(&self, is_it: impl FnOnce(Error) -> bool) {
+        if let Some(stream) = self.endpoint.state.lock().record()
+            && stream.failure.is_some_and(is_it)
+        {
+            stream.unreported = stream.failure;
+        }
     }
 
     /// Enables keep-alive: probes the peer after each interval of silence (clamped to 100 ms to one
@@ -595,10 +603,9 @@ fn receive_from_socket<R>(
     waker: Option<&Waker>,
     take: impl FnOnce(&[u8]) -> (usize, R),
 ) -> Result<(usize, R, bool), Error> {
-    let (socket, stream) = state.stream_or_failure()?;
-    if !stream.check_receivable(socket, waker)? {
+    let Some((socket, stream)) = state.receivable(waker)? else {
         return Ok((0, take(&[]).1, false));
-    }
+    };
     let before = socket.recv_queue();
     let received = socket.recv(|bytes| {
         let (length, result) = take(bytes);

@@ -7,6 +7,7 @@
 use alloc::sync::Arc;
 use core::mem::size_of;
 use core::sync::atomic::AtomicBool;
+use core::task::Waker;
 
 use cops_fallible::map::Spare;
 use cops_fallible::{List, OutOfMemory, try_arc};
@@ -125,15 +126,35 @@ impl EndpointState {
         }
     }
 
-    /// The same, or why there is no socket.
+    /// The socket of a connection that is not on the fast path, and its state, if bytes can be
+    /// queued now. Registers `waker` if that would block.
     ///
     /// # Errors
-    /// How the connection ended, or [`Error::NotConnected`].
-    pub(crate) fn stream_or_failure(
+    /// [`Error::WouldBlock`], or why nothing can be sent any more.
+    pub(crate) fn sendable(
         &mut self,
+        waker: Option<&Waker>,
     ) -> Result<(&mut tcp::Socket<'static>, &mut Stream), Error> {
-        let failure = self.record().and_then(|stream| stream.failure);
-        self.stream().ok_or(failure.unwrap_or(Error::NotConnected))
+        let Protocol::Stream(stream) = &mut self.protocol else { return Err(Error::NotConnected) };
+        let socket = self.handle.map(|handle| self.sockets.get_mut::<tcp::Socket<'_>>(handle));
+        stream.check_sendable(socket.as_deref(), waker)?;
+        Ok((socket.ok_or(Error::NotConnected)?, stream))
+    }
+
+    /// The same if there are bytes; `None`: the stream has ended. Registers `waker` if neither is
+    /// the case yet.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`], or how the connection ended, but only once everything that arrived
+    /// has been read.
+    pub(crate) fn receivable(
+        &mut self,
+        waker: Option<&Waker>,
+    ) -> Result<Option<(&mut tcp::Socket<'static>, &mut Stream)>, Error> {
+        let Protocol::Stream(stream) = &mut self.protocol else { return Err(Error::NotConnected) };
+        let socket = self.handle.map(|handle| self.sockets.get_mut::<tcp::Socket<'_>>(handle));
+        let has_bytes = stream.check_receivable(socket.as_deref(), waker)?;
+        Ok(socket.filter(|_| has_bytes).map(|socket| (socket, stream)))
     }
 
     /// Frees the socket and its buffers.

@@ -12,20 +12,20 @@ pub struct Readiness {
     pub end_of_stream: bool,
     /// Both directions are closed.
     pub closed: bool,
-    /// The connection ended in an error.
+    /// The connection failed, and that has not been reported.
     pub failed: bool,
 }
 
 impl Readiness {
-    /// That of a connection without a socket that is not on the fast path. One has failed: every
-    /// operation returns how.
-    pub(crate) fn without_socket(has_failed: bool) -> Readiness {
+    /// That of a connection without a socket that is not on the fast path. If it has failed, no
+    /// operation waits.
+    pub(crate) fn without_socket(has_failed: bool, is_unreported: bool) -> Readiness {
         Readiness {
             readable: has_failed,
             writable: has_failed,
             end_of_stream: has_failed,
             closed: has_failed,
-            failed: has_failed,
+            failed: is_unreported,
         }
     }
 }

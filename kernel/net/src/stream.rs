@@ -49,7 +49,7 @@ pub(crate) struct Stream {
     pub(crate) in_table: bool,
     /// Why the connection ended, if abnormally. Never cleared.
     pub(crate) failure: Option<Error>,
-    /// The same, until it is reported once (`SO_ERROR`).
+    /// The same, until it is reported once: by an operation, or as `SO_ERROR`.
     pub(crate) unreported: Option<Error>,
     /// Whether the handshake was ever completed.
     pub(crate) established: bool,
@@ -323,23 +323,25 @@ impl Stream {
         socket.close();
     }
 
-    /// Whether bytes can be queued now. Registers `waker` if that would block.
+    /// Whether bytes can be queued now. Registers `waker` if that would block. Without a socket the
+    /// connection is closed.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], or why nothing can be sent any more.
+    /// [`Error::WouldBlock`], or why nothing can be sent any more: how the connection failed, if
+    /// that has not been reported, otherwise [`Error::BrokenPipe`].
     pub(crate) fn check_sendable(
         &mut self,
-        socket: &Socket<'_>,
+        socket: Option<&Socket<'_>>,
         waker: Option<&Waker>,
     ) -> Result<(), Error> {
-        if self.write_shut {
-            return Err(Error::BrokenPipe);
-        }
-        if let Some(failure) = self.failure {
+        if let Some(failure) = self.unreported.take() {
             return Err(failure);
         }
-        match socket.state() {
-            State::Established | State::CloseWait if socket.can_send() => Ok(()),
+        if self.write_shut || self.failure.is_some() {
+            return Err(Error::BrokenPipe);
+        }
+        match socket.map_or(State::Closed, Socket::state) {
+            State::Established | State::CloseWait if socket.is_some_and(Socket::can_send) => Ok(()),
             State::Established | State::CloseWait | State::SynSent | State::SynReceived => {
                 if let Some(waker) = waker {
                     self.senders.register(waker);
@@ -352,38 +354,37 @@ impl Stream {
     }
 
     /// `true`: there are bytes; `false`: the stream has ended. Registers `waker` if neither is the
-    /// case yet.
+    /// case yet. Without a socket the connection is closed.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], or how the connection ended, but only once everything that arrived
-    /// has been read.
+    /// [`Error::WouldBlock`], or how the connection failed, but only once everything that arrived
+    /// has been read, and if that has not been reported.
     pub(crate) fn check_receivable(
         &mut self,
-        socket: &Socket<'_>,
+        socket: Option<&Socket<'_>>,
         waker: Option<&Waker>,
     ) -> Result<bool, Error> {
-        if self.established && socket.can_recv() {
+        if self.established && socket.is_some_and(Socket::can_recv) {
             return Ok(true);
         }
-        let found = self.without_bytes(socket);
-        if let (Err(Error::WouldBlock), Some(waker)) = (found, waker) {
-            self.receivers.register(waker);
+        let found = self.without_bytes(socket.map_or(State::Closed, Socket::state));
+        match (found, waker) {
+            (Err(Error::WouldBlock), Some(waker)) => self.receivers.register(waker),
+            (Ok(()) | Err(Error::WouldBlock), _) => {}
+            (Err(_), _) => self.unreported = None,
         }
         found.map(|()| false)
     }
 
-    /// What a read finds that finds no bytes: `Ok` at the end of the stream.
-    /// [`Error::WouldBlock`]: something may arrive later.
-    fn without_bytes(&self, socket: &Socket<'_>) -> Result<(), Error> {
-        if self.received_fin || self.read_shut {
-            return Ok(());
-        }
-        if let Some(failure) = self.failure {
-            return Err(failure);
-        }
-        match socket.state() {
-            State::Closed | State::Listen => Err(Error::NotConnected),
-            _ => Err(Error::WouldBlock),
+    /// What a read finds that finds no bytes, in this state of the socket: `Ok` at the end of the
+    /// stream. [`Error::WouldBlock`]: something may arrive later.
+    fn without_bytes(&self, state: State) -> Result<(), Error> {
+        match (self.unreported, state) {
+            _ if self.received_fin => Ok(()),
+            (Some(failure), _) => Err(failure),
+            _ if self.read_shut || (self.established && self.failure.is_some()) => Ok(()),
+            (None, State::Closed | State::Listen) => Err(Error::NotConnected),
+            (None, _) => Err(Error::WouldBlock),
         }
     }
 
@@ -391,7 +392,7 @@ impl Stream {
     pub(crate) fn behind(&self, socket: &Socket<'_>) -> Behind {
         Behind {
             bytes: if self.established { socket.recv_queue() } else { 0 },
-            wakes: self.without_bytes(socket) == Err(Error::WouldBlock),
+            wakes: self.without_bytes(socket.state()) == Err(Error::WouldBlock),
         }
     }
 

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use cops_net::{Error, Shutdown};
+use cops_net::{Connection, Error, Shutdown};
 use std::sync::Arc;
 
 #[test]
@@ -103,7 +103,7 @@ fn a_connection_that_begins_can_be_shut_down() {
         assert!(flag.take(), "the call that waits is woken");
         assert_eq!(client.try_connected(), Err(Error::ConnectionAborted));
         assert_eq!(client.take_error(), Some(Error::ConnectionAborted));
-        assert_eq!(client.shutdown(direction), Err(Error::ConnectionAborted));
+        assert_eq!(client.shutdown(direction), Err(Error::NotConnected));
         // The answer comes too late.
         world.b.outgoing.lock().unwrap().cut = false;
         world.run_for(40 * SECOND);
@@ -170,16 +170,64 @@ fn a_reset_in_the_middle_of_a_transfer() {
     assert!(!client.register_receive_waker(&waker), "there is nothing to receive yet");
     server.abort();
     assert!(world.run_until(SECOND, |_| flag.take()), "the reader is woken");
-    assert_eq!(client.try_receive(&mut [0; 10]), Err(Error::ConnectionReset));
-    assert_eq!(client.try_send(b"x"), Err(Error::ConnectionReset));
     let readiness = client.readiness();
     assert!(readiness.readable && readiness.writable && readiness.failed);
+    assert_eq!(client.try_receive(&mut [0; 10]), Err(Error::ConnectionReset));
+    assert_eq!(client.try_send(b"x"), Err(Error::BrokenPipe));
+    let readiness = client.readiness();
+    assert!(readiness.readable && readiness.writable && !readiness.failed);
     // The aborting side may still read what it had received; then it gets its own abort.
     let mut buffer = [0; 4096];
     assert_eq!(server.try_receive(&mut buffer), Ok(3000));
     assert_eq!(server.try_receive(&mut buffer), Err(Error::ConnectionAborted));
     assert_eq!(world.a.stack.statistics().resets_received, 1);
     assert_eq!(world.b.stack.statistics().resets_sent, 1);
+}
+
+/// As on Linux: by whichever asks first, after the bytes in front of it.
+#[test]
+fn a_failure_is_reported_once_and_then_the_connection_is_closed() {
+    type Ask = fn(&Connection) -> Result<usize, Error>;
+    let ways: [Ask; 5] = [
+        |client| client.try_receive(&mut [0; 10]),
+        |client| client.try_receive_with(|bytes| (bytes.len(), bytes.len())),
+        |client| client.try_peek(&mut [0; 10]),
+        |client| client.try_send(b"x"),
+        |client| client.take_error().map_or(Ok(0), Err),
+    ];
+    // With and without a direction that this side has shut down.
+    for (way, shut) in ways.iter().flat_map(|way| [(way, false), (way, true)]) {
+        let mut world = World::new();
+        let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+        let (client, server) = world.pair(&listener);
+        server.try_send(b"an answer").unwrap();
+        client.try_send(b"never read").unwrap();
+        if shut {
+            client.shutdown(Shutdown::Write).unwrap();
+        }
+        world.run_for(SECOND);
+        drop(server);
+        world.run_for(SECOND);
+        assert_eq!(client.try_receive(&mut [0; 10]), Ok(9));
+        assert!(client.readiness().failed);
+        assert_eq!(way(&client), Err(Error::ConnectionReset));
+        for _ in 0..2 {
+            let ready = client.readiness();
+            assert!(ready.readable && ready.writable && ready.closed && !ready.failed);
+            for (index, way) in ways.iter().enumerate() {
+                let expected = if index == 3 { Err(Error::BrokenPipe) } else { Ok(0) };
+                assert_eq!(way(&client), expected);
+            }
+            // Registering says that a read does not wait, and is no report.
+            client.restore_error(|error| error == Error::BrokenPipe);
+            assert!(client.register_receive_waker(&Flag::new().1));
+        }
+        // A caller that has not passed it on.
+        client.restore_error(|error| error == Error::ConnectionReset);
+        assert!(client.readiness().failed && client.register_receive_waker(&Flag::new().1));
+        assert_eq!(way(&client), Err(Error::ConnectionReset));
+        assert_eq!(client.shutdown(Shutdown::Both), Err(Error::NotConnected));
+    }
 }
 
 #[test]

@@ -71,7 +71,8 @@ fn a_port_without_a_listener_resets() {
     assert_eq!(connected(&client), Some(Err(Error::ConnectionRefused)));
     assert_eq!(client.take_error(), Some(Error::ConnectionRefused));
     assert_eq!(client.take_error(), None);
-    assert_eq!(client.try_send(b"x"), Err(Error::ConnectionRefused));
+    assert_eq!(client.try_send(b"x"), Err(Error::BrokenPipe));
+    assert_eq!(client.try_receive(&mut [0; 1]), Err(Error::NotConnected));
     drop(client);
     assert_eq!(world.a.stack.statistics().connections_now, 0);
 }

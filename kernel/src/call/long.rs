@@ -296,7 +296,11 @@ impl LongTransfer {
             }
             Ok(None) => None,
             // The next call finds the error.
-            Err(error) => Some(self.done().ok_or(error)),
+            Err(error) if self.done > 0 => {
+                self.request.file.restore_error(error);
+                Some(Ok(self.done))
+            }
+            Err(error) => Some(Err(error)),
         }
     }
 

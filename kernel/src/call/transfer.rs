@@ -82,7 +82,11 @@ impl Transfer {
                     }
                 }
                 // What has been moved is reported; the next call finds the error, or waits.
-                Some(Err(_)) | None if done > 0 => break,
+                None if done > 0 => break,
+                Some(Err(error)) if done > 0 => {
+                    self.file.restore_error(error);
+                    break;
+                }
                 other => return other,
             }
         }

@@ -360,6 +360,14 @@ impl File {
         }
     }
 
+    /// An attempt to read or write has failed with `error`, and the result of the call is what was
+    /// moved before: the next call finds the error. A connection reports its error once.
+    pub fn restore_error(&self, error: Errno) {
+        if let Object::Socket(socket) = &self.object {
+            socket.restore_error(error);
+        }
+    }
+
     /// As [`Self::attempt_read`], of what is neither a pipe nor a socket. Out of line, because
     /// what it needs of registers and stack would be set up for those too.
     #[inline(never)]

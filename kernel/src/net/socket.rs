@@ -383,7 +383,10 @@ impl Socket {
             match move_part(connection, done) {
                 Ok(0) => break,
                 Ok(count) => done += count,
-                Err(_) if done > 0 => break,
+                Err(error) if done > 0 => {
+                    connection.restore_error(|failure| failure == error);
+                    break;
+                }
                 Err(Error::WouldBlock) => return None,
                 Err(error) => return Some(Err(errno(error))),
             }
@@ -447,6 +450,15 @@ impl Socket {
     /// Whether it accepts connections.
     pub fn is_listening(&self) -> bool {
         matches!(&*self.state.read(), State::Listening(..))
+    }
+
+    /// An attempt has failed with `error`, and the result of the call is what was moved before: the
+    /// next call finds the error.
+    #[cold]
+    pub fn restore_error(&self, error: Errno) {
+        if let State::Connected(connection) = &*self.state.read() {
+            connection.restore_error(|failure| errno(failure) == error);
+        }
     }
 
     /// How the connection has failed, once.
