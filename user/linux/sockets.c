@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "descriptors.h"
+#include "times.h"
 
 /* Waits for one of these events. */
 static int next_events(int fd, int asked) {
@@ -310,6 +311,27 @@ static void errors_of_connections(void) {
     }
 }
 
+/* A client connects from the same port again, where the server has closed first. */
+static void the_same_addresses_again(void) {
+    struct sockaddr_in address, own;
+    int server = server_socket(&address), on = 1;
+    CHECK(close(server_socket(&own)) == 0);
+    for (int i = 0; i < 8; i++) {
+        int client = socket(AF_INET, SOCK_STREAM, 0);
+        CHECK(setsockopt(client, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
+        CHECK(bind(client, (void *)&own, sizeof own) == 0);
+        struct timespec soon = in(CLOCK_MONOTONIC, 500), now;
+        CHECK(connect(client, (void *)&address, sizeof address) == 0);
+        CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+        CHECK(now.tv_sec < soon.tv_sec || (now.tv_sec == soon.tv_sec && now.tv_nsec < soon.tv_nsec));
+        CHECK(next_events(server, POLLIN) == POLLIN);
+        int peer = accept(server, NULL, NULL);
+        CHECK(peer >= 0 && close(peer) == 0 && next_events(client, POLLRDHUP) == POLLRDHUP);
+        CHECK(close(client) == 0);
+    }
+    CHECK(close(server) == 0);
+}
+
 /* The end is reported while there are bytes in front of it, also by edge: there is no event when
  * they are read. */
 static void the_end_behind_bytes(void) {
@@ -534,6 +556,7 @@ int main(void) {
     listen_again();
     names_of_peers();
     errors_of_connections();
+    the_same_addresses_again();
     the_end_behind_bytes();
     peeks();
     options();

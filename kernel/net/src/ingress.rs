@@ -16,7 +16,7 @@ use crate::link_core::{Arrival, LinkCore};
 use crate::shared::Shared;
 use crate::statistics::Counters;
 use crate::stream::Owner;
-use crate::time_wait::{FinalNumbers, Verdict};
+use crate::time_wait::{FinalNumbers, Reuse, Verdict};
 
 impl LinkCore {
     /// Processes one received frame (Ethernet) or packet (loopback). `is_verified`: the device
@@ -125,8 +125,13 @@ impl LinkCore {
             registry.listener(segment.key.local.addr.into(), segment.key.local.port).cloned()
         };
         if self.time_wait.contains(&segment.key) {
-            let may_reopen = segment.synchronize && listening().is_some();
-            let verdict = self.time_wait.judge(segment, now, may_reopen);
+            let reuse = match self.kind {
+                _ if !segment.synchronize || listening().is_none() => Reuse::Never,
+                LinkKind::Ethernet => Reuse::IfHigher,
+                // Its queue is in order.
+                LinkKind::Loopback => Reuse::Always,
+            };
+            let verdict = self.time_wait.judge(segment, now, reuse);
             self.note_time_wait(shared);
             match verdict {
                 Some(Verdict::Acknowledge(numbers)) => {

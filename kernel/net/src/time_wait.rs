@@ -6,8 +6,12 @@
 //! oldest is removed first: the only effect of an early removal is that a retransmitted FIN is
 //! answered with a reset.
 //!
-//! Arriving segments are answered according to RFC 9293, section 3.10.7.4. Resets are ignored (RFC
-//! 1337), and a new SYN may reuse the pair of addresses (RFC 1122, section 4.2.2.13).
+//! Arriving segments are answered according to RFC 9293, section 3.10.7.4. A new SYN may reuse the
+//! pair of addresses (RFC 1122, section 4.2.2.13): over Ethernet if its number is higher, because
+//! it could be an old one. A client that begins with a lower one answers the ACK of the record with
+//! a reset, and repeats its SYN. So a reset with exactly the next number ends the record, as on
+//! Linux; others are ignored. RFC 1337 would ignore that one too, because an ACK of an old
+//! duplicate can also bring it about; but the client would then wait until the record expires.
 
 use cops_fallible::Table;
 use smoltcp::wire::TcpSeqNumber;
@@ -33,6 +37,17 @@ struct Record {
     /// The records that expire before and after this one.
     earlier: Option<FlowKey>,
     later: Option<FlowKey>,
+}
+
+/// Which SYN may reuse the pair of addresses of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    /// None: no socket listens.
+    Never,
+    /// One with a higher number than the connection had.
+    IfHigher,
+    /// Any: what is received was sent later than everything of the connection.
+    Always,
 }
 
 /// What to do with a segment for a record.
@@ -89,20 +104,28 @@ impl TimeWaitTable {
         evicted
     }
 
-    /// Decides what to do with a segment. `may_reopen`: whether a socket listens on its port.
+    /// Decides what to do with a segment.
     pub(crate) fn judge(
         &mut self,
         segment: &Segment<'_>,
         now: u64,
-        may_reopen: bool,
+        reuse: Reuse,
     ) -> Option<Verdict> {
         let record = self.records.get(&segment.key)?;
         let numbers = record.numbers;
         if segment.reset {
+            if segment.sequence == numbers.next_expected {
+                self.remove(&segment.key);
+            }
             return Some(Verdict::Ignore);
         }
         if segment.synchronize {
-            if may_reopen && !segment.acknowledge && segment.sequence > numbers.next_expected {
+            let may_reopen = match reuse {
+                Reuse::Never => false,
+                Reuse::IfHigher => segment.sequence > numbers.next_expected,
+                Reuse::Always => true,
+            };
+            if may_reopen && !segment.acknowledge {
                 self.remove(&segment.key);
                 return Some(Verdict::Reopen);
             }

@@ -344,6 +344,42 @@ fn repeated_data_is_acknowledged_on_the_fast_path() {
     }
 }
 
+/// An old duplicate must not end TIME-WAIT (RFC 1337). The exact reset does, as on Linux: with it,
+/// a client that begins anew answers the acknowledgement of its SYN.
+#[test]
+fn only_the_exact_reset_ends_time_wait() {
+    let mut world = World::new();
+    let last = Arc::new(Mutex::new(Vec::new()));
+    let tape = last.clone();
+    world.a.outgoing.lock().unwrap().filter = Some(Box::new(move |frame| {
+        *tape.lock().unwrap() = frame.to_vec();
+        true
+    }));
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+    let (client, server) = world.pair(&listener);
+    drop(server);
+    world.run_for(SECOND / 10);
+    drop(client);
+    world.run_for(SECOND / 10);
+    let fin = last.lock().unwrap().clone();
+    assert_eq!(fin[47], FIN | ACK);
+    for flags in [RST, RST | ACK] {
+        for distance in [0, 2, -1000, 1000] {
+            let mut reset = changed(&fin, distance, 0, 0);
+            reset[47] = flags;
+            repair_checksums(&mut reset);
+            world.b.stack.receive(&reset);
+            assert_eq!(world.b.stack.statistics().time_wait_now, 1, "{distance}");
+        }
+    }
+    let mut reset = changed(&fin, 1, 0, 0);
+    reset[47] = RST;
+    repair_checksums(&mut reset);
+    world.b.stack.receive(&reset);
+    assert_eq!(world.b.stack.statistics().time_wait_now, 0);
+    assert_eq!(world.b.stack.timers_armed(), 0);
+}
+
 /// Passes changed segments of the live connection to the stack.
 fn receive_segments(segments: Vec<Change>) {
     let mut scene = scene();

@@ -166,23 +166,43 @@ fn time_wait_is_bounded() {
 fn a_pair_of_addresses_in_time_wait_can_be_opened_again_by_a_fresh_syn() {
     let mut world = World::new();
     let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
-    for round in 0..5 {
+    let mut repeated = 0;
+    for round in 0..16 {
         let binding = world.a.stack.bind_tcp(address("0.0.0.0:5000")).unwrap();
         let client = binding.connect(address("10.0.0.2:7")).unwrap();
         // Initial sequence numbers are random, and only a higher one may reuse the pair. The
-        // challenge ACK that answers a lower one makes the client reset and try again.
-        let mut server = None;
-        let opened = world.run_until(60 * SECOND, |_| {
+        // challenge ACK that answers a lower one makes the client reset the old connection. It
+        // repeats its SYN after a second.
+        let (mut server, begun) = (None, world.now());
+        let opened = world.run_until(2 * SECOND, |_| {
             server = server.take().or_else(|| listener.try_accept().ok());
             server.is_some()
         });
         assert!(opened, "round {round}");
+        repeated += u32::from(world.now() > begun + SECOND / 2);
         drop(server); // The listening side closes first and keeps the record.
         world.run_for(SECOND / 1000);
         drop(client);
         world.run_for(SECOND / 1000);
         assert_eq!(world.b.stack.statistics().time_wait_now, 1);
         assert_eq!(world.a.stack.statistics().time_wait_now, 0);
+    }
+    assert!((1..16).contains(&repeated), "{repeated} lower numbers of 16");
+}
+
+/// There, no SYN can be an old one.
+#[test]
+fn over_loopback_a_pair_of_addresses_in_time_wait_is_opened_again_at_once() {
+    let mut world = World::new();
+    let listener = world.a.stack.listen(address("127.0.0.1:7"), 4).unwrap();
+    for round in 0..16 {
+        let binding = world.a.stack.bind_tcp(address("127.0.0.1:5000")).unwrap();
+        let client = binding.connect(address("127.0.0.1:7")).unwrap();
+        assert_eq!(client.try_connected(), Ok(()), "round {round}");
+        drop(listener.try_accept().unwrap());
+        drop(client);
+        world.run_for(SECOND / 1000);
+        assert_eq!(world.a.stack.statistics().time_wait_now, 1);
     }
 }
 
