@@ -311,24 +311,29 @@ static void errors_of_connections(void) {
     }
 }
 
-/* A client connects from the same port again, where the server has closed first. */
+/* A client connects from the same port again, where the server has closed first. The SYN need not be
+ * repeated, which would take every second connection a second. */
 static void the_same_addresses_again(void) {
     struct sockaddr_in address, own;
     int server = server_socket(&address), on = 1;
     CHECK(close(server_socket(&own)) == 0);
-    for (int i = 0; i < 8; i++) {
+    int slow = 0;
+    for (int i = 0; i < 16; i++) {
         int client = socket(AF_INET, SOCK_STREAM, 0);
         CHECK(setsockopt(client, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
         CHECK(bind(client, (void *)&own, sizeof own) == 0);
         struct timespec soon = in(CLOCK_MONOTONIC, 500), now;
         CHECK(connect(client, (void *)&address, sizeof address) == 0);
         CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
-        CHECK(now.tv_sec < soon.tv_sec || (now.tv_sec == soon.tv_sec && now.tv_nsec < soon.tv_nsec));
+        slow += now.tv_sec > soon.tv_sec
+                || (now.tv_sec == soon.tv_sec && now.tv_nsec >= soon.tv_nsec);
         CHECK(next_events(server, POLLIN) == POLLIN);
         int peer = accept(server, NULL, NULL);
         CHECK(peer >= 0 && close(peer) == 0 && next_events(client, POLLRDHUP) == POLLRDHUP);
         CHECK(close(client) == 0);
     }
+    /* A loaded host may stop the machine for as long, now and then. */
+    CHECK(slow <= 2);
     CHECK(close(server) == 0);
 }
 
