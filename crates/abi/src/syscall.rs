@@ -254,6 +254,10 @@ numbers! {
     /// `set_kernel_model(model)`: chooses the kernel's half of this process's reads and writes of
     /// TCP connections which have to wait: a [`kernel_model`].
     COPS_SET_KERNEL_MODEL = 4116;
+    /// `donate_priority(virtual CPU, thread id or HOLDER_UNKNOWN) -> number of them`: that one, of
+    /// the caller's process, has a lock for which the caller waits. If it waits for a hart, it has
+    /// the urgency of the caller until it has had one for a moment. See [`HOLDER_UNKNOWN`].
+    COPS_DONATE_PRIORITY = 4117;
 
     /// `inspect(kind, from, *mut records, bytes) -> bytes`: reads the state of harts, processes,
     /// virtual CPUs and coroutines as records: see [`crate::inspect`].
@@ -271,6 +275,9 @@ numbers! {
     /// is not returned.
     COPS_IGNORE_SIGNALS = 4136;
 }
+
+/// For `COPS_DONATE_PRIORITY`: any virtual CPU of the process that is no thread may have the lock.
+pub const HOLDER_UNKNOWN: usize = usize::MAX;
 
 /// The name of a call; `None` for a number that the kernel does not know.
 #[must_use]

@@ -13,6 +13,7 @@ use cops_abi::{Errno, Priority};
 use cops_algorithms::cpu_state::{self, Order};
 pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
 use cops_algorithms::held::Link;
+use cops_algorithms::priority::AtomicOptionalPriority;
 use cops_algorithms::run_queue::{Key, Lines, Member};
 use cops_algorithms::vruntime::Vruntime;
 use cops_fallible::map::Spare;
@@ -113,6 +114,8 @@ pub struct VirtualCpu {
     pub entered_by: AtomicU8,
     /// The polls of its worker when its last slice ended.
     pub(super) polls: AtomicU64,
+    /// What another one that waits for it has donated, until it has run for a moment: `donation`.
+    donated: AtomicOptionalPriority,
 }
 
 impl VirtualCpu {
@@ -174,6 +177,7 @@ impl VirtualCpu {
             run_ticks: AtomicU64::new(0),
             entered_by: AtomicU8::new(0),
             polls: AtomicU64::new(0),
+            donated: AtomicOptionalPriority::none(),
         })
     }
 
@@ -210,6 +214,24 @@ impl VirtualCpu {
     /// Ticks during which it had a hart until now. For its own calls.
     pub fn used_ticks(&self) -> u64 {
         self.run_ticks.load(Relaxed) + hart_time::present_ticks()
+    }
+
+    /// Counts as at least as urgent as `priority` until it has run for a moment.
+    pub(super) fn accept(&self, priority: Priority) {
+        let before = self.donated();
+        let all = before.map_or(priority, |before| before.more_urgent_of(priority));
+        self.donated.store(Some(all), Relaxed);
+    }
+
+    /// What others have donated.
+    #[inline]
+    pub(super) fn donated(&self) -> Option<Priority> {
+        self.donated.load(Relaxed)
+    }
+
+    /// It has run for a moment.
+    pub(super) fn end_donation(&self) {
+        self.donated.store(None, Relaxed);
     }
 
     /// The priority with which it was last made runnable.

@@ -11,6 +11,7 @@ pub mod children;
 mod copying;
 mod cpu;
 mod cpus;
+mod donation;
 mod ending;
 mod exec;
 mod fork;

@@ -128,14 +128,15 @@ impl Process {
         as_thread: Option<&Thread>,
         waiting: impl FnOnce() -> u64,
     ) -> Priority {
-        if let Some(thread) = as_thread {
-            return self.ceiling.cap(thread.urgency(waiting));
-        }
-        // A worker that publishes nothing has nothing, or its program does not maintain the page.
-        // It keeps its level: it may be about to look for something, for instance at what another
-        // process has written.
-        let priority = self.shown_by(cpu, waiting()).unwrap_or_else(|| cpu.entity.priority());
-        self.ceiling.cap(priority)
+        let priority = match as_thread {
+            Some(thread) => thread.urgency(waiting),
+            // A worker that publishes nothing has nothing, or its program does not maintain the
+            // page. It keeps its level: it may be about to look for something, for instance at what
+            // another process has written.
+            None => self.shown_by(cpu, waiting()).unwrap_or_else(|| cpu.entity.priority()),
+        };
+        let donated = cpu.donated();
+        self.ceiling.cap(donated.map_or(priority, |donated| donated.more_urgent_of(priority)))
     }
 
     /// The most urgent of `waiting` and of what the worker of `cpu` polls or is about to poll.

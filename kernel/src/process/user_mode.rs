@@ -33,9 +33,9 @@ use crate::vdso;
 /// slice, even if it is more urgent. For measurements of the system without preemption on wake.
 static ONLY_AT_TICKS: AtomicBool = AtomicBool::new(false);
 
-/// A thread that was stopped inside the executor, and got its hart for what may wait for it there,
-/// is looked at again after this time. It needs some tens of instructions.
-const IN_EXECUTOR_MICROSECONDS: u64 = 50;
+/// A virtual CPU that may hold a lock, of the executor or of its program, and got its hart for what
+/// waits for that, is looked at again after this time. It needs some hundreds of instructions.
+const BRIEF_MICROSECONDS: u64 = 50;
 
 /// Reads the boot argument, before the first process starts.
 pub fn configure() {
@@ -52,8 +52,8 @@ struct OnHart<'a> {
     slice: &'a mut Slice,
     turn: &'a mut Turn,
     running: Running,
-    /// It has a thread that was stopped inside the executor, and the clock is set to look at it
-    /// before its slice ends.
+    /// Its urgency is that of others: it has a thread that was stopped inside the executor, or a
+    /// donation. The clock is set to look at it before its slice ends.
     is_brief: bool,
 }
 
@@ -63,8 +63,7 @@ impl OnHart<'_> {
         self.turn.give(arch::now_ticks(), timer::slice_ticks(), others_are_behind())
     }
 
-    /// The look at a thread that was stopped inside the executor is over: the rest of its slice
-    /// begins.
+    /// The moment with the urgency of others is over: the rest of its slice begins.
     #[cold]
     fn end_brief(&mut self) {
         self.is_brief = false;
@@ -118,13 +117,13 @@ pub fn run(
         }
     }
     context.restore_floating_point();
-    let is_brief = cpu.as_thread().is_some_and(Thread::is_in_executor);
+    let is_brief = cpu.as_thread().is_some_and(Thread::is_in_executor) || cpu.donated().is_some();
     let running = Running::begin(cpu.process.id, cpu.index);
     let mut on_hart = OnHart { slice, turn, running, is_brief };
     let mut end_ticks = on_hart.slice.begin(begin_ticks);
     if is_brief {
         // Its urgency is that of others until it next enters the kernel.
-        let ticks = arch::ticks_per_second() * IN_EXECUTOR_MICROSECONDS / 1_000_000;
+        let ticks = arch::ticks_per_second() * BRIEF_MICROSECONDS / 1_000_000;
         end_ticks = end_ticks.min(begin_ticks + ticks);
     }
     timer::begin_slice(end_ticks);
@@ -316,6 +315,8 @@ fn reason_to_stop(
     let (priority, waiting) = process.refresh_priority(cpu);
     let is_over = on_hart.slice.is_over(now_ticks);
     if is_over {
+        // One that came when it ran already.
+        cpu.end_donation();
         process.publish();
         process.hurry(cpu);
         process.gather(cpu);
@@ -339,12 +340,12 @@ fn reason_to_stop(
         process.spread(priority, waiting, kernel);
     }
     if *published != Some(priority) {
-        if on_hart.is_brief
-            && published.is_none()
-            && let Some(thread) = cpu.as_thread()
-        {
+        if on_hart.is_brief && published.is_none() {
             // It runs now, and counts as what it is when it next enters the kernel.
-            thread.set_in_executor(false);
+            cpu.end_donation();
+            if let Some(thread) = cpu.as_thread() {
+                thread.set_in_executor(false);
+            }
         }
         // Other harts use this to decide which hart to interrupt for something more urgent.
         me.set_priority(priority);

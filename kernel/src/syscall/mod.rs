@@ -463,6 +463,7 @@ fn dispatch(
         number::COPS_SET_THREAD_PRIORITY => {
             scheduling::set_thread_priority(cpu, args.number(0), args.priority(1)?).into()
         }
+        number::COPS_DONATE_PRIORITY => scheduling::donate_priority(cpu, args.number(0)).into(),
         number::COPS_SET_KERNEL_MODEL => model::set(process, args.number(0)).into(),
         number::COPS_STATISTICS => {
             cops::statistics(process, args.range_of_at_most(0, size_of::<Statistics>())?).into()

@@ -66,6 +66,11 @@ pub fn set_thread_priority(cpu: &Arc<VirtualCpu>, id: usize, asked: Priority) ->
     Ok(0)
 }
 
+/// `donate_priority(virtual CPU, thread id or HOLDER_UNKNOWN)`.
+pub fn donate_priority(cpu: &VirtualCpu, holder: usize) -> CallResult {
+    cpu.process.donate_priority(cpu, holder)
+}
+
 /// `set_call_priority(handle, level)`.
 pub fn set_call_priority(process: &Arc<Process>, handle: u64, asked: Priority) -> CallResult {
     call::set_priority(process, handle, process.ceiling.cap(asked))

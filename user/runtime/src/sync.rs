@@ -22,9 +22,9 @@ pub use cops_executor::sync::{
 
 /// What a waiter does when an internal lock stays taken, because its holder may have been
 /// preempted.
-static BACK_OFF: fn() = crate::system::back_off;
+static WAIT: fn() = crate::system::wait_for_any_holder;
 
 /// Called once, before there are coroutines.
 pub(crate) fn install() {
-    cops_executor::sync::set_contention_hook(&BACK_OFF);
+    cops_executor::sync::set_contention_hook(&WAIT);
 }

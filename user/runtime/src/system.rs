@@ -132,10 +132,24 @@ pub(crate) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
     let _ = unsafe { call(number::MUNMAP, [base.as_ptr().expose_provenance(), bytes]) };
 }
 
-/// Sleeps for 50 us, so that a less urgent thread can run. Used by a thread that spins on a lock
-/// while the holder is preempted. `yield_cpu` would not suffice: the kernel would continue with the
-/// most urgent thread, which may be the waiter itself, forever. No limit of calls in flight refuses
-/// a synchronous call.
+/// Waits for a lock of this program: the virtual CPU with the number `holder`, or the thread with
+/// that id, has it, and may be preempted. It runs as if it were as urgent, while the caller sleeps
+/// for 50 us.
+///
+/// `yield_cpu` would not suffice: the kernel would continue with the most urgent thread, which may
+/// be the waiter itself, forever. No limit of calls in flight refuses a synchronous call.
+pub(crate) fn wait_for_holder(holder: usize) {
+    // SAFETY: the call passes only a number, so the kernel accesses no memory of this program.
+    let _ = unsafe { call(number::COPS_DONATE_PRIORITY, [holder]) };
+    back_off();
+}
+
+/// Waits for a lock of the executor, which a virtual CPU that is preempted may have.
+pub(crate) fn wait_for_any_holder() {
+    wait_for_holder(number::HOLDER_UNKNOWN);
+}
+
+/// Sleeps for 50 us, so that a less urgent thread can run.
 pub(crate) fn back_off() {
     sleep(Duration::from_micros(50));
 }

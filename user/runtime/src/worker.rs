@@ -90,7 +90,7 @@ pub(crate) fn start_executor() {
 
 /// Called when a worker's lock stays taken, because its holder may have been preempted.
 unsafe extern "C" fn relax(_context: *mut ()) {
-    system::back_off();
+    system::wait_for_any_holder();
 }
 
 /// Publishes the executor's address for `inspect`.
@@ -286,6 +286,13 @@ pub(crate) fn current_index() -> Option<u32> {
     let word = current_word();
     // The low byte is the virtual CPU's number.
     (word != NO_CURRENT_WORKER).then_some(word & 0xff)
+}
+
+/// What the kernel calls the calling virtual CPU or thread: its number, or its id.
+#[inline]
+pub(crate) fn kernel_number() -> u32 {
+    // Before it is a worker, the first virtual CPU is alone.
+    current_local().map_or(0, Local::kernel_number)
 }
 
 /// Number of the worker on this virtual CPU; a number that no worker has before it is one.

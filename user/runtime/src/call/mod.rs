@@ -299,7 +299,7 @@ fn arrived(lease: &Lease) -> CallResult {
             yields += 1;
             if yields > YIELDS_BEFORE_BACK_OFF {
                 // That worker may be less urgent than this one, which then continues at once.
-                crate::system::back_off();
+                crate::system::wait_for_any_holder();
             }
         }
     }

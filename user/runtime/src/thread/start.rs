@@ -65,6 +65,17 @@ impl Local {
         self.worker.load(Relaxed)
     }
 
+    /// What the kernel calls the virtual CPU that runs on behalf of this: the number of a worker,
+    /// or the id of the thread.
+    #[inline]
+    pub(crate) fn kernel_number(&self) -> u32 {
+        // The low byte of the word is the worker's number.
+        match self.worker() {
+            NO_CURRENT_WORKER => self.running.load(Relaxed),
+            word => word & 0xff,
+        }
+    }
+
     /// Sets the executor's word.
     pub(crate) fn set_worker(&self, worker: u32) {
         self.worker.store(worker, Relaxed);

@@ -61,7 +61,8 @@ pub fn random_call(garbage: &mut Garbage, pipe: &Pipe) {
                 ask(number::CLOCK_NANOSLEEP, [1, 0, soon(garbage).as_ptr().addr(), 0], id, token);
         }
         5 => drop(call(number::COPS_REFILL_RING, [])),
-        6 => drop(call(number::SCHED_YIELD, [])),
+        6 if garbage.below(2) == 0 => drop(call(number::SCHED_YIELD, [])),
+        6 => drop(call(number::COPS_DONATE_PRIORITY, [garbage.below(MAX_CPUS as u64) as usize])),
         7 => drop(call(number::COPS_UNPARK, [garbage.below(MAX_CPUS as u64) as usize])),
         8 => {
             if let Err(handle) = ask(number::READ, pipe.reading(1), id, token) {

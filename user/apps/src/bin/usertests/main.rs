@@ -31,6 +31,7 @@ mod coroutines;
 mod datagrams;
 mod descriptors;
 mod disk;
+mod donation;
 mod files;
 mod forks;
 mod futexes;
@@ -135,6 +136,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         programs::TESTS,
         futexes::TESTS,
         threads::TESTS,
+        donation::TESTS,
         stacks::TESTS,
         authority::TESTS,
         quotas::TESTS,
@@ -180,6 +182,8 @@ async fn main(arguments: Arguments) -> ExitCode {
             harness::run_here(all_tests().find(|test| test.name == *name), name).await
         }
         [processes::HELPER, inspection::TRACED, rest @ ..] => inspection::traced(rest).await,
+        [processes::HELPER, donation::SEMAPHORE] => donation::share_a_semaphore().await,
+        [processes::HELPER, donation::ONCE] => donation::donate_once().await,
         [processes::HELPER, rest @ ..] => match processes::help(rest) {
             scheduling::RUN_ON => core::future::pending().await,
             code => code,

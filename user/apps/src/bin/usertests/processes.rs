@@ -14,8 +14,8 @@ use futures_util::future::join_all;
 
 use crate::harness::{Failure, Outcome, errno, run, soon, start};
 use crate::{
-    authority, bounded, check, check_equal, files, forks, interrupts, leftovers, programs, quotas,
-    raw, registers, scheduling, tests, threads,
+    authority, bounded, check, check_equal, donation, files, forks, interrupts, leftovers,
+    programs, quotas, raw, registers, scheduling, tests, threads,
 };
 
 tests! { processes:
@@ -73,6 +73,7 @@ pub fn help(arguments: &[&str]) -> ExitCode {
             .or_else(|| forks::help(other))
             .or_else(|| programs::help(other))
             .or_else(|| threads::help(other))
+            .or_else(|| donation::help(other))
             .unwrap_or(ExitCode(98)),
     }
 }
