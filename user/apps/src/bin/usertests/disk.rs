@@ -148,6 +148,19 @@ async fn many_requests_in_flight() -> Outcome {
 }
 
 async fn cancelled_requests_touch_nothing() -> Outcome {
+    const ROUNDS: usize = 20;
+    for _ in 0..ROUNDS {
+        if cancel_requests().await? > 0 {
+            return Ok(());
+        }
+        // On a loaded host, the device may have finished each time before the machine goes on.
+        cops::time::sleep(Duration::from_millis(50)).await;
+    }
+    Err(Failure(format!("no call was cancelled in flight in {ROUNDS} rounds")))
+}
+
+/// Makes calls and cancels each at once. Returns how many have been cancelled.
+async fn cancel_requests() -> Result<usize, Failure> {
     const CALLS: usize = 100;
     const MARK: u64 = 0x6b6b_6b6b_6b6b_6b6b;
     let disk = open_disk(open::READ_ONLY)?;
@@ -171,12 +184,11 @@ async fn cancelled_requests_touch_nothing() -> Outcome {
     for index in 0..CALLS {
         read_words(&disk, scattered(index), READ_BYTES).await?;
     }
-    check!(!cancelled.is_empty(), "no call was cancelled in flight");
-    for index in cancelled {
+    for &index in &cancelled {
         check!(buffers[index].iter().all(|&word| word == MARK), "buffer {index} was written");
     }
     raw::call(number::COPS_REFILL_RING, [])?;
-    Ok(())
+    Ok(cancelled.len())
 }
 
 /// Beside many less urgent readers, an urgent read waits for those that the device has, but not for
