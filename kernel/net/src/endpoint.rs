@@ -110,12 +110,15 @@ impl EndpointState {
     /// The TCP socket and its state; `None` if this is not a TCP endpoint, or one without a socket:
     /// on the fast path.
     pub(crate) fn stream(&mut self) -> Option<(&mut tcp::Socket<'static>, &mut Stream)> {
-        match (&mut self.protocol, self.handle) {
-            (Protocol::Stream(stream), Some(handle)) => {
-                Some((self.sockets.get_mut(handle), stream))
-            }
-            _ => None,
-        }
+        let (socket, stream) = self.socket_and_record()?;
+        Some((socket?, stream))
+    }
+
+    /// The socket of a TCP endpoint, if there is one, and its state.
+    #[inline]
+    fn socket_and_record(&mut self) -> Option<(Option<&mut tcp::Socket<'static>>, &mut Stream)> {
+        let Protocol::Stream(stream) = &mut self.protocol else { return None };
+        Some((self.handle.map(|handle| self.sockets.get_mut(handle)), stream))
     }
 
     /// The state of a TCP endpoint, with or without a socket.
@@ -135,8 +138,7 @@ impl EndpointState {
         &mut self,
         waker: Option<&Waker>,
     ) -> Result<(&mut tcp::Socket<'static>, &mut Stream), Error> {
-        let Protocol::Stream(stream) = &mut self.protocol else { return Err(Error::NotConnected) };
-        let socket = self.handle.map(|handle| self.sockets.get_mut::<tcp::Socket<'_>>(handle));
+        let (socket, stream) = self.socket_and_record().ok_or(Error::NotConnected)?;
         stream.check_sendable(socket.as_deref(), waker)?;
         Ok((socket.ok_or(Error::NotConnected)?, stream))
     }
@@ -151,8 +153,7 @@ impl EndpointState {
         &mut self,
         waker: Option<&Waker>,
     ) -> Result<Option<(&mut tcp::Socket<'static>, &mut Stream)>, Error> {
-        let Protocol::Stream(stream) = &mut self.protocol else { return Err(Error::NotConnected) };
-        let socket = self.handle.map(|handle| self.sockets.get_mut::<tcp::Socket<'_>>(handle));
+        let (socket, stream) = self.socket_and_record().ok_or(Error::NotConnected)?;
         let has_bytes = stream.check_receivable(socket.as_deref(), waker)?;
         Ok(socket.filter(|_| has_bytes).map(|socket| (socket, stream)))
     }
