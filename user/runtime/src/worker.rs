@@ -283,16 +283,22 @@ pub(crate) fn set_strict(strict: bool) {
 
 /// Number of this virtual CPU; `None` for a thread.
 pub(crate) fn current_index() -> Option<u32> {
-    let word = current_word();
-    // The low byte is the virtual CPU's number.
+    index_of(current_word())
+}
+
+/// The number of the virtual CPU with this word of the executor; `None` for a thread.
+#[inline]
+fn index_of(word: u32) -> Option<u32> {
+    // The low byte.
     (word != NO_CURRENT_WORKER).then_some(word & 0xff)
 }
 
 /// What the kernel calls the calling virtual CPU or thread: its number, or its id.
 #[inline]
 pub(crate) fn kernel_number() -> u32 {
-    // Before it is a worker, the first virtual CPU is alone.
-    current_local().map_or(0, Local::kernel_number)
+    // Before it is a worker, the first virtual CPU is alone. A thread for which a virtual CPU runs
+    // coroutines has the word of that one.
+    current_local().map_or(0, |local| index_of(local.worker()).unwrap_or_else(|| local.id()))
 }
 
 /// Number of the worker on this virtual CPU; a number that no worker has before it is one.

@@ -65,15 +65,10 @@ impl Local {
         self.worker.load(Relaxed)
     }
 
-    /// What the kernel calls the virtual CPU that runs on behalf of this: the number of a worker,
-    /// or the id of the thread.
+    /// The kernel's id of the thread, which runs.
     #[inline]
-    pub(crate) fn kernel_number(&self) -> u32 {
-        // The low byte of the word is the worker's number.
-        match self.worker() {
-            NO_CURRENT_WORKER => self.running.load(Relaxed),
-            word => word & 0xff,
-        }
+    pub(crate) fn id(&self) -> u32 {
+        self.running.load(Relaxed)
     }
 
     /// Sets the executor's word.
@@ -155,7 +150,7 @@ pub(crate) extern "C" fn begin() -> ! {
     let Some(local) = worker::current_local() else {
         crate::fatal(format_args!("a thread has no thread pointer"));
     };
-    local.thread().0.number.store(local.running.load(Relaxed), Release);
+    local.thread().0.number.store(local.id(), Release);
     // SAFETY: only this thread accesses the field.
     let entry = unsafe { (*local.entry.get()).take() };
     if let Some(entry) = entry {
