@@ -59,6 +59,19 @@ impl AtomicOptionalPriority {
     pub fn store(&self, priority: Option<Priority>, ordering: Ordering) {
         self.0.store(priority.map_or(NONE, Priority::level), ordering);
     }
+
+    /// The more urgent of the priority, if there is one, and `own`.
+    #[inline]
+    pub fn or_more_urgent(&self, own: Priority) -> Priority {
+        self.load(Ordering::Relaxed).map_or(own, |other| other.more_urgent_of(own))
+    }
+
+    /// Makes the priority at least as urgent as `priority`. Two calls at the same time: one of them
+    /// may have no effect.
+    #[inline]
+    pub fn raise(&self, priority: Priority) {
+        self.store(Some(self.or_more_urgent(priority)), Ordering::Relaxed);
+    }
 }
 
 /// A priority as the first part of a key: the more urgent one is the lesser key, so it comes first.

@@ -115,7 +115,7 @@ pub struct VirtualCpu {
     /// The polls of its worker when its last slice ended.
     pub(super) polls: AtomicU64,
     /// What another one that waits for it has donated, until it has run for a moment: `donation`.
-    donated: AtomicOptionalPriority,
+    pub(super) donated: AtomicOptionalPriority,
 }
 
 impl VirtualCpu {
@@ -214,24 +214,6 @@ impl VirtualCpu {
     /// Ticks during which it had a hart until now. For its own calls.
     pub fn used_ticks(&self) -> u64 {
         self.run_ticks.load(Relaxed) + hart_time::present_ticks()
-    }
-
-    /// Counts as at least as urgent as `priority` until it has run for a moment.
-    pub(super) fn accept(&self, priority: Priority) {
-        let before = self.donated();
-        let all = before.map_or(priority, |before| before.more_urgent_of(priority));
-        self.donated.store(Some(all), Relaxed);
-    }
-
-    /// What others have donated.
-    #[inline]
-    pub(super) fn donated(&self) -> Option<Priority> {
-        self.donated.load(Relaxed)
-    }
-
-    /// It has run for a moment.
-    pub(super) fn end_donation(&self) {
-        self.donated.store(None, Relaxed);
     }
 
     /// The priority with which it was last made runnable.

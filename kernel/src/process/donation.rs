@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering::Relaxed;
 
 use cops_abi::page::MAX_CPUS;
 use cops_abi::syscall::HOLDER_UNKNOWN;
@@ -47,9 +48,8 @@ impl Process {
         drop(cpus);
         let count = found.iter().flatten().count();
         if count > 0 {
-            // Those in the queue; each of the others is paused.
             RUN_QUEUE.raise_all(&found, priority);
-            for cpu in found.iter().flatten() {
+            for cpu in found.iter().flatten().filter(|cpu| is_paused(cpu)) {
                 RUN_QUEUE.raise_paused(cpu, priority);
             }
         }
@@ -63,12 +63,29 @@ impl Process {
 fn accept(cpu: &Arc<VirtualCpu>, state: CpuState, priority: Priority) -> Option<Arc<VirtualCpu>> {
     let waits = match state {
         CpuState::Runnable => true,
-        CpuState::Running { .. } => matches!(cpu.entity.standing(), Standing::Paused { .. }),
+        CpuState::Running { .. } => is_paused(cpu),
         _ => false,
     };
     if !waits || !priority.is_more_urgent_than(cpu.priority()) {
         return None;
     }
-    cpu.accept(priority);
+    cpu.donated.raise(priority);
     Some(cpu.clone())
+}
+
+/// Whether the switching coroutine that has `cpu` lets coroutines of the kernel run first.
+fn is_paused(cpu: &VirtualCpu) -> bool {
+    matches!(cpu.entity.standing(), Standing::Paused { .. })
+}
+
+impl VirtualCpu {
+    /// Whether it runs, or is about to, with what others have donated.
+    pub(super) fn has_donation(&self) -> bool {
+        self.donated.load(Relaxed).is_some()
+    }
+
+    /// It has run for a moment, and counts as what it is.
+    pub(super) fn end_donation(&self) {
+        self.donated.store(None, Relaxed);
+    }
 }

@@ -185,16 +185,13 @@ impl Executing {
                 Some(next) => Stage::Cancelling(new, ready, next),
                 None => Stage::Closing(new, ready),
             },
-            Stage::Closing(mut new, ready) => 'closing: {
-                for _ in 0..PORTION_FILES {
-                    let file = process.files.lock().pop_close_on_exec();
-                    let Some(file) = file else {
-                        process.space.exchange(&new.space);
-                        break 'closing Stage::Unmapping(new.space.take_remains(), ready);
-                    };
-                    process.close(file);
+            Stage::Closing(mut new, ready) => {
+                if process.close_some_on_exec() {
+                    Stage::Closing(new, ready)
+                } else {
+                    process.space.exchange(&new.space);
+                    Stage::Unmapping(new.space.take_remains(), ready)
                 }
-                Stage::Closing(new, ready)
             }
             Stage::Unmapping(mut remains, ready) => {
                 if remains.as_mut().is_some_and(Remains::end_mapping) {
@@ -388,6 +385,17 @@ impl Process {
         }
         // Another hart is delivering a result.
         Some(0)
+    }
+
+    /// Closes some of the files that the new program is not to have. Returns whether there may be
+    /// more.
+    fn close_some_on_exec(&self) -> bool {
+        for _ in 0..PORTION_FILES {
+            let file = self.files.lock().pop_close_on_exec();
+            let Some(file) = file else { return false };
+            self.close(file);
+        }
+        true
     }
 
     /// Replaces the program, of which the process makes no calls any more, by the one of which it

@@ -162,8 +162,7 @@ impl Thread {
     /// The level at which it gets a hart; not capped. `waiting`: what the process has ready. Inside
     /// the executor it is as urgent as what may wait for it.
     pub(super) fn urgency(&self, waiting: impl FnOnce() -> u64) -> Priority {
-        let own = self.priority();
-        let own = self.lent.load(Relaxed).map_or(own, |other| other.more_urgent_of(own));
+        let own = self.lent.or_more_urgent(self.priority());
         match self.executor.load(Relaxed) {
             OUTSIDE => own,
             INSIDE => Priority::most_urgent_in(waiting())
@@ -174,9 +173,7 @@ impl Thread {
 
     /// It copies the memory of its process, and a thread of this priority is held, beside others.
     pub(super) fn lend(&self, priority: Priority) {
-        let others = self.lent.load(Relaxed);
-        let all = others.map_or(priority, |others| others.more_urgent_of(priority));
-        self.lent.store(Some(all), Relaxed);
+        self.lent.raise(priority);
     }
 
     /// The memory has been copied.

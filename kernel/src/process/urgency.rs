@@ -135,8 +135,7 @@ impl Process {
             // another process has written.
             None => self.shown_by(cpu, waiting()).unwrap_or_else(|| cpu.entity.priority()),
         };
-        let donated = cpu.donated();
-        self.ceiling.cap(donated.map_or(priority, |donated| donated.more_urgent_of(priority)))
+        self.ceiling.cap(cpu.donated.or_more_urgent(priority))
     }
 
     /// The most urgent of `waiting` and of what the worker of `cpu` polls or is about to poll.

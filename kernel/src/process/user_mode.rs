@@ -117,7 +117,7 @@ pub fn run(
         }
     }
     context.restore_floating_point();
-    let is_brief = cpu.as_thread().is_some_and(Thread::is_in_executor) || cpu.donated().is_some();
+    let is_brief = cpu.as_thread().is_some_and(Thread::is_in_executor) || cpu.has_donation();
     let running = Running::begin(cpu.process.id, cpu.index);
     let mut on_hart = OnHart { slice, turn, running, is_brief };
     let mut end_ticks = on_hart.slice.begin(begin_ticks);
