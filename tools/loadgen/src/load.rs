@@ -44,6 +44,11 @@ const EVENT_BATCH: usize = 256;
 /// Maximum number of due requests that are sent before the next event is handled. Without a limit,
 /// a client that cannot send as much as is due would send only, and read no answer.
 const SENDS_MAX: u64 = 16;
+/// The least time between two calls of [`Run::send_due`] that send requests of the schedule. Each
+/// wait for the next one sets a timer, which in a virtual machine costs as much as a request: when
+/// much was due, the client took the processor from the server for that. How much later a request
+/// is sent is part of its latency.
+const BETWEEN_SENDS_NS: u64 = 100_000;
 /// The part of the window's requests that may be without an answer when it begins.
 const BACKLOG_PARTS: u64 = 50;
 /// Number of bytes read at once; the answers of all connections pass through this buffer.
@@ -87,6 +92,8 @@ struct Run<'a> {
     measurements: Measurements,
     /// Number of requests due so far (open loop).
     next_due: u64,
+    /// When the next ones are sent at the earliest.
+    next_send_ns: u64,
     /// Number of connections that are not lost and have outstanding requests.
     busy: usize,
     /// How long a connection pauses after an answer, if it does.
@@ -143,6 +150,7 @@ impl<'a> Run<'a> {
                 complaints: Vec::new(),
             },
             next_due: 0,
+            next_send_ns: 0,
             busy: 0,
             pause_ns: settings.pause_ms.map(|pause_ms| seconds_to_ns(pause_ms / 1e3)),
             pausing: BinaryHeap::new(),
@@ -184,6 +192,7 @@ impl<'a> Run<'a> {
                 &self.clock,
                 self.schedule
                     .next_wake_ns(self.next_due, now_ns, &window_ns, give_up_ns)
+                    .max(if self.settings.waits_for_answers() { 0 } else { self.next_send_ns })
                     .min(self.pausing.peek().map_or(u64::MAX, |Reverse((due_ns, _))| *due_ns)),
             )?;
             match poll.poll(&mut events, None) {
@@ -226,7 +235,7 @@ impl<'a> Run<'a> {
                 self.send_closed(index);
             }
         }
-        if self.settings.waits_for_answers() {
+        if self.settings.waits_for_answers() || now_ns < self.next_send_ns {
             return;
         }
         for _ in 0..SENDS_MAX {
@@ -238,6 +247,7 @@ impl<'a> Run<'a> {
             self.measurements.send_lateness.record(self.clock.now_ns().saturating_sub(due_ns));
             let index = (self.next_due % self.loaded.len() as u64) as usize;
             self.next_due += 1;
+            self.next_send_ns = now_ns + BETWEEN_SENDS_NS;
             self.request(index, due_ns);
         }
     }
@@ -507,7 +517,9 @@ mod tests {
         let mut calls = 0;
         while !run.is_all_sent() {
             let before = run.next_due;
-            run.send_due(end_ns);
+            let now_ns = end_ns + calls * BETWEEN_SENDS_NS;
+            run.send_due(now_ns);
+            run.send_due(now_ns + BETWEEN_SENDS_NS - 1);
             calls += 1;
             assert!(run.next_due - before <= SENDS_MAX, "{} at once", run.next_due - before);
         }
