@@ -30,13 +30,13 @@
 //! most twice as many nodes as processes and remaining charges, and a chain of processes that each
 //! start one and end does not lengthen the path.
 
-use cops_fallible::List;
-
 use crate::only_child::Children;
 
 mod amounts;
+mod nodes;
 
 pub use amounts::{Amounts, KINDS, Kind};
+use nodes::Nodes;
 
 /// Maximum number of nodes on a path to the root.
 pub const DEPTH_MAX: usize = 32;
@@ -87,7 +87,7 @@ pub enum Refusal {
 #[derive(Clone, Debug)]
 struct Node {
     life: u32,
-    /// Index of the parent's node. The root and free nodes have their own index.
+    /// Index of the parent's node. The root has its own.
     parent: u32,
     /// By index.
     children: Children,
@@ -95,7 +95,6 @@ struct Node {
     has_process: bool,
     /// The number of the process, if it was told.
     head: u32,
-    in_use: bool,
     limit: Amounts,
     used: Amounts,
 }
@@ -104,43 +103,25 @@ impl Node {
     /// That of a process that has no children and holds nothing.
     fn new(parent: u32, limit: Amounts) -> Self {
         let used = Amounts::default();
-        Self {
-            life: 1,
-            parent,
-            children: Children::NONE,
-            has_process: true,
-            head: 0,
-            in_use: true,
-            limit,
-            used,
-        }
+        Self { life: 0, parent, children: Children::NONE, has_process: true, head: 0, limit, used }
     }
 }
 
 /// Memory for the node of a family.
-pub const NODE_BYTES: u64 = size_of::<Node>() as u64;
+pub const NODE_BYTES: u64 = Nodes::NODE_BYTES;
 
 /// All families.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Tree {
-    nodes: List<Node>,
-    free: List<u32>,
-}
-
-/// Only for tests, which try a change on a copy.
-#[cfg(test)]
-impl Clone for Tree {
-    fn clone(&self) -> Self {
-        let nodes = List::try_from_iter(self.nodes.iter().cloned()).unwrap();
-        Self { nodes, free: List::try_from_slice(&self.free).unwrap() }
-    }
+    nodes: Nodes,
 }
 
 impl Tree {
     /// A tree without nodes.
     #[must_use]
     pub const fn new() -> Self {
-        Self { nodes: List::new(), free: List::new() }
+        Self { nodes: Nodes::new() }
     }
 
     /// Creates the root, or changes its limits.
@@ -148,10 +129,10 @@ impl Tree {
     /// # Errors
     /// [`Refusal::NoMemory`].
     pub fn set_root(&mut self, limit: Amounts) -> Result<(), Refusal> {
-        match self.nodes.first_mut() {
+        match self.nodes.get_mut(0) {
             Some(root) => root.limit = limit,
             None => {
-                self.nodes.try_push(Node::new(0, limit)).map_err(|_| Refusal::NoMemory)?;
+                self.nodes.insert(Node::new(0, limit)).map_err(|_| Refusal::NoMemory)?;
             }
         }
         Ok(())
@@ -168,30 +149,15 @@ impl Tree {
             return Err(Refusal::TooDeep);
         }
         let parent = parent.index;
-        let node = Node::new(parent, limit);
-        let index = match self.free.pop() {
-            Some(index) => {
-                let life = self.nodes[index as usize].life.wrapping_add(1).max(1);
-                self.nodes[index as usize] = Node { life, ..node };
-                index
-            }
-            None => {
-                self.nodes.try_reserve(1).map_err(|_| Refusal::NoMemory)?;
-                // Reserve the entry now, so that freeing a node never allocates.
-                let places = self.nodes.len() + 1;
-                self.free.try_reserve(places - self.free.len()).map_err(|_| Refusal::NoMemory)?;
-                self.nodes.try_push(node).map_err(|_| Refusal::NoMemory)?;
-                self.nodes.len() as u32 - 1
-            }
-        };
-        self.nodes[parent as usize].children.add(index);
-        Ok(Family { index, life: self.nodes[index as usize].life })
+        let index = self.nodes.insert(Node::new(parent, limit)).map_err(|_| Refusal::NoMemory)?;
+        self.nodes[parent].children.add(index);
+        Ok(Family { index, life: self.nodes[index].life })
     }
 
     /// Sets the number of the process that is the head of `family`, for [`Self::heads`].
     pub fn set_head(&mut self, family: Family, process: u32) {
         if self.node(family).is_some() {
-            self.nodes[family.index as usize].head = process;
+            self.nodes[family.index].head = process;
         }
     }
 
@@ -202,7 +168,7 @@ impl Tree {
         let mut heads = [0; DEPTH_MAX];
         if self.node(family).is_some() {
             for (place, index) in heads.iter_mut().zip(self.path(family.index)) {
-                let node = &self.nodes[index as usize];
+                let node = &self.nodes[index];
                 *place = if node.has_process { node.head } else { 0 };
             }
         }
@@ -213,7 +179,7 @@ impl Tree {
     /// and descendants are gone too.
     pub fn process_gone(&mut self, family: Family) {
         if family != Family::ROOT && self.node(family).is_some() {
-            self.nodes[family.index as usize].has_process = false;
+            self.nodes[family.index].has_process = false;
             self.prune(family.index);
         }
     }
@@ -225,8 +191,8 @@ impl Tree {
     pub fn charge(&mut self, family: Family, amounts: &Amounts) -> Result<(), Refusal> {
         self.node(family).ok_or(Refusal::Gone)?;
         for index in self.path(family.index) {
-            let node = &self.nodes[index as usize];
-            let parent = (index != node.parent).then(|| &self.nodes[node.parent as usize]);
+            let node = &self.nodes[index];
+            let parent = (index != node.parent).then(|| &self.nodes[node.parent]);
             for (kind, &more) in amounts.0.iter().enumerate() {
                 let refused = Err(Refusal::Over(Kind::ALL[kind]));
                 if more == 0 {
@@ -266,13 +232,13 @@ impl Tree {
             return 0;
         }
         let on_node = |index: u32| {
-            let node = &self.nodes[index as usize];
+            let node = &self.nodes[index];
             let used = node.used.get(kind);
             let own = node.limit.get(kind).saturating_sub(used);
             if index == node.parent {
                 return own;
             }
-            let parent = &self.nodes[node.parent as usize];
+            let parent = &self.nodes[node.parent];
             let limit = parent.limit.get(kind);
             // Rule 2 solved for the amount, which is added to the usage of both F and P.
             let left =
@@ -306,12 +272,9 @@ impl Tree {
     /// [`Refusal::Gone`].
     pub fn set_limit(&mut self, family: Family, kind: Kind, limit: u64) -> Result<u64, Refusal> {
         let parent = self.node(family).ok_or(Refusal::Gone)?.parent;
-        let most = if family == Family::ROOT {
-            u64::MAX
-        } else {
-            self.nodes[parent as usize].limit.get(kind)
-        };
-        let place = &mut self.nodes[family.index as usize].limit.0[kind as usize];
+        let most =
+            if family == Family::ROOT { u64::MAX } else { self.nodes[parent].limit.get(kind) };
+        let place = &mut self.nodes[family.index].limit.0[kind as usize];
         Ok(core::mem::replace(place, limit.min(most)))
     }
 
@@ -341,23 +304,23 @@ impl Tree {
     /// Number of nodes in use, for tests and statistics.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.nodes.len() - self.free.len()
+        self.nodes.len()
     }
 
     /// Whether the tree has no root.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+        self.nodes.len() == 0
     }
 
     fn node(&self, family: Family) -> Option<&Node> {
-        self.nodes.get(family.index as usize).filter(|node| node.in_use && node.life == family.life)
+        self.nodes.get(family.index).filter(|node| node.life == family.life)
     }
 
     /// The indices of a node and all its ancestors.
     fn path(&self, index: u32) -> impl Iterator<Item = u32> + '_ {
         core::iter::successors(Some(index), |&at| {
-            let parent = self.nodes[at as usize].parent;
+            let parent = self.nodes[at].parent;
             (parent != at).then_some(parent)
         })
     }
@@ -366,7 +329,7 @@ impl Tree {
     fn change_path(&mut self, index: u32, change: impl Fn(&mut Amounts)) {
         let mut at = index;
         loop {
-            let node = &mut self.nodes[at as usize];
+            let node = &mut self.nodes[at];
             change(&mut node.used);
             if node.parent == at {
                 break;
@@ -380,14 +343,14 @@ impl Tree {
     fn prune(&mut self, index: u32) {
         let mut at = index;
         loop {
-            let node = &self.nodes[at as usize];
+            let node = &self.nodes[at];
             let parent = node.parent;
             if parent == at || node.has_process {
                 return;
             }
             if node.children == Children::NONE && node.used.is_zero() {
-                self.free_place(at);
-                self.nodes[parent as usize].children.remove(at);
+                self.nodes.remove(at);
+                self.nodes[parent].children.remove(at);
             } else if let Some(heir) = node.children.only() {
                 self.cut_out(at, heir);
             } else {
@@ -400,10 +363,10 @@ impl Tree {
     /// Removes `index`, which has the single child `heir`, if nothing is charged to it directly.
     fn cut_out(&mut self, index: u32, heir: u32) {
         let (parent, limit, used) = {
-            let node = &self.nodes[index as usize];
+            let node = &self.nodes[index];
             (node.parent, node.limit, node.used)
         };
-        let child = &mut self.nodes[heir as usize];
+        let child = &mut self.nodes[heir];
         if child.used != used {
             return;
         }
@@ -411,16 +374,8 @@ impl Tree {
         for (mine, above) in child.limit.0.iter_mut().zip(limit.0) {
             *mine = (*mine).min(above);
         }
-        self.nodes[parent as usize].children.replace(index, heir);
-        self.free_place(index);
-    }
-
-    fn free_place(&mut self, index: u32) {
-        let node = &mut self.nodes[index as usize];
-        node.in_use = false;
-        node.parent = index;
-        // `add` has reserved room for it.
-        let _ = self.free.push_within_capacity(index);
+        self.nodes[parent].children.replace(index, heir);
+        self.nodes.remove(index);
     }
 }
 

@@ -266,3 +266,47 @@ proptest! {
         }
     }
 }
+
+/// Families of ended processes to which something is charged, more than fit into a chunk.
+fn remains(tree: &mut Tree, count: usize) -> Vec<Family> {
+    let leave = |_| {
+        let family = tree.add(Family::ROOT).unwrap();
+        tree.charge_forced(family, &memory(1)).unwrap();
+        tree.process_gone(family);
+        family
+    };
+    (0..count).map(leave).collect()
+}
+
+#[test]
+fn nodes_of_families_that_are_gone_take_no_memory() {
+    const COUNT: usize = 1000;
+    let mut tree = tree();
+    for step in [1, 7, 32, 33, 999] {
+        let families = remains(&mut tree, COUNT);
+        assert_eq!(tree.len(), COUNT + 1);
+        assert!(tree.nodes.chunks() <= COUNT / 32 + 2, "{} chunks", tree.nodes.chunks());
+        // In another order than they came, so that chunks with room come and go everywhere.
+        let mut left = families.clone();
+        while !left.is_empty() {
+            let at = step % left.len();
+            tree.release(left.swap_remove(at), &memory(1));
+            assert!(left.iter().all(|&family| tree.state(family).is_some()));
+        }
+        assert_eq!((tree.len(), tree.nodes.chunks()), (1, 1));
+        assert!(families.iter().all(|&family| tree.state(family).is_none()));
+    }
+}
+
+/// A process that comes and ends beside a full chunk does not allocate one each time.
+#[test]
+fn an_empty_chunk_is_kept_if_all_others_are_full() {
+    let mut tree = tree();
+    remains(&mut tree, 31);
+    for _ in 0..3 {
+        let family = tree.add(Family::ROOT).unwrap();
+        assert_eq!(tree.nodes.chunks(), 2);
+        tree.process_gone(family);
+        assert_eq!((tree.len(), tree.nodes.chunks()), (32, 2));
+    }
+}

@@ -30,6 +30,9 @@ const CPUS_MAX: u64 = 12_288;
 const KERNEL_PART: usize = 16;
 /// The part of the memory for programs (one in so many) that calls in flight may use.
 const CALLS_PART: u64 = 16;
+/// Memory for the place of a family in the tree: part of the charge for whatever can be left behind
+/// by a process.
+pub const FAMILY_BYTES: u64 = NODE_BYTES;
 /// Memory for a call in flight: its cell, its coroutine, its timer.
 pub const CALL_BYTES: u64 = 256;
 

@@ -20,13 +20,13 @@ use super::contents::Contents;
 use super::image::root as root_archive;
 use super::node::{Device, NodeRef};
 use crate::drivers::random;
-use crate::mm::quota::{Amounts, Charge, Family, Kind};
+use crate::mm::quota::{Amounts, Charge, FAMILY_BYTES, Family, Kind};
 use inode::{Body, Inode};
 
 /// Memory that is charged for a node, and for a name; the length of a name, and of what a symbolic
-/// link says, is added.
-const NODE_BYTES: u64 = 512;
-const NAME_BYTES: u64 = 256;
+/// link says, is added. Each may be the last thing that is left of a family.
+const NODE_BYTES: u64 = 512 + FAMILY_BYTES;
+const NAME_BYTES: u64 = 256 + FAMILY_BYTES;
 
 /// The types of file systems, as Linux numbers them.
 const TEMPORARY: u64 = 0x0102_1994;

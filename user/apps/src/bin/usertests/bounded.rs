@@ -5,12 +5,14 @@
 //! the operation works. `./cops test --only portions` runs all tests with it, counting
 //! instructions, and judges the measurements of the whole run.
 
+use alloc::ffi::CString;
 use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 use core::sync::atomic::Ordering::Relaxed;
 
 use cops::abi::Errno;
+use cops::abi::file::open;
 use cops::abi::inspect::{PortionRecord, portion};
 use cops::abi::layout::PAGE_BYTES;
 use cops::abi::ring::RING_ENTRIES;
@@ -36,6 +38,7 @@ tests! { bounded:
     end_with_many_results,
     many_arguments,
     many_children,
+    files_of_many_children,
     copies_of_large_processes,
     long_output,
     long_lists,
@@ -90,6 +93,7 @@ fn regions() -> Result<usize, Failure> {
     Ok(regions)
 }
 
+const CREATE: usize = (open::CREATE | open::READ_WRITE) as usize;
 const READ_WRITE: usize = protection::READ | protection::WRITE;
 
 fn protect(address: usize, bytes: usize, rights: usize) -> Result<usize, Errno> {
@@ -290,6 +294,26 @@ async fn many_children() -> Outcome {
     }
     check!(count > 20, "only {count} children");
     check_equal!(lowered, Ok(0), "set_ceiling");
+    watch.end()
+}
+
+/// Children that end and leave a file each: the family of each remains in the tree of quotas.
+async fn files_of_many_children() -> Outcome {
+    const COUNT: usize = 2200;
+    let watch = Watch::begin()?;
+    let path = |child: usize| CString::new(format!("/tmp/left-{child}")).unwrap_or_default();
+    for file in 0..COUNT {
+        let child = forks::fork(|| {
+            let path = path(file);
+            let arguments = [AT_FDCWD as usize, path.as_ptr().addr(), CREATE, 0o600];
+            u8::from(raw::call(number::OPENAT, arguments).is_err())
+        })?;
+        let (_, status) = cops::wait!(Some(child))?;
+        check!(status.success(), "child {file} ended with {status}");
+    }
+    for file in 0..COUNT {
+        raw::call(number::UNLINKAT, [AT_FDCWD as usize, path(file).as_ptr().addr(), 0])?;
+    }
     watch.end()
 }
 
