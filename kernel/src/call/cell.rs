@@ -60,6 +60,12 @@ impl Cell {
         self.generation = self.generation.wrapping_add(1).max(1);
         self.owner = process.id;
         self.coroutine = coroutine;
+        self.handle(index)
+    }
+
+    /// The handle of the call that is in this cell, which is that of `index`, or was the last one.
+    #[inline(always)]
+    fn handle(&self, index: CellIndex) -> u64 {
         u64::from(self.generation) << 32 | u64::from(index.number())
     }
 }
@@ -106,7 +112,7 @@ pub(super) fn start(
 /// Puts a call into a cell, of which the service of `polled` attempts it.
 ///
 /// # Errors
-/// `ENOMEM`, `EAGAIN`; the call is dropped.
+/// `ENOMEM`; the call is dropped.
 #[cold]
 pub(super) fn start_polled(
     process: Arc<Process>,
@@ -410,6 +416,9 @@ pub(super) fn take_out_if(
 fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> {
     let mut call = guard.call.take();
     let coroutine = guard.coroutine.take();
+    if coroutine.is_none() {
+        polled::withdraw(guard.handle(index));
+    }
     drop(guard);
     if let Some(call) = &mut call {
         call.operation.remove_waiter(&call.process, index, true);

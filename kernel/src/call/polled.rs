@@ -4,6 +4,10 @@
 //! there are any, whether or not anything has arrived. A submitted call has a cell, and neither a
 //! coroutine nor a place in a queue.
 //!
+//! The calls are in a hash table, which grows and shrinks a bucket at a time. A call that is
+//! cancelled leaves it at once. So there are at most as many entries as calls in flight, which are
+//! charged.
+//!
 //! Lock order: a cell, then the list. The service holds one of them at a time.
 #![forbid(unsafe_code)]
 
@@ -12,7 +16,7 @@ use core::task::Poll;
 
 use cops_abi::syscall::kernel_model::POLLING;
 use cops_abi::{Errno, Priority};
-use cops_fallible::List;
+use cops_fallible::{Cursor, Table};
 use cops_lock::Mutex;
 
 use super::cell::{self, Visit};
@@ -23,13 +27,11 @@ use crate::sched::{Service, set_priority};
 
 /// How many calls one portion attempts. The first one that completes ends it.
 const PER_PORTION: usize = 8;
+/// How many buckets one portion looks at: up to every other one has a call.
+const BUCKETS_PER_PORTION: usize = 4 * PER_PORTION;
 
-/// Maximum number of submitted calls, with those that have ended and that the service has not
-/// visited since.
-const SUBMITTED_MAX: usize = 1 << 16;
-
-/// The calls, by their handles, in no order.
-static SUBMITTED: Mutex<List<u64>> = Mutex::new(List::new());
+/// The handles of the calls.
+static SUBMITTED: Mutex<Table<u64, ()>> = Mutex::new(Table::new(0));
 static SERVICE: Service = Service::new();
 
 /// Whether `operation` of `process`, which has to wait, is polled.
@@ -52,14 +54,11 @@ fn is_pollable(operation: &Operation, delivery: Delivery) -> bool {
 /// Lets the service attempt the call with this `handle`, of this `priority`.
 ///
 /// # Errors
-/// `ENOMEM`, `EAGAIN`.
+/// `ENOMEM`.
 pub(super) fn submit(handle: u64, priority: Priority) -> Result<(), Errno> {
     let mut submitted = SUBMITTED.lock();
-    if submitted.len() >= SUBMITTED_MAX {
-        return Err(Errno::EAGAIN);
-    }
     let is_first = submitted.is_empty();
-    submitted.try_push(handle)?;
+    submitted.try_insert(handle, ())?;
     drop(submitted);
     if is_first {
         if let Some(service) = SERVICE.id() {
@@ -70,43 +69,79 @@ pub(super) fn submit(handle: u64, priority: Priority) -> Result<(), Errno> {
     Ok(())
 }
 
+/// The service shall not attempt the call with this `handle` any more: it is cancelled.
+pub(super) fn withdraw(handle: u64) {
+    SUBMITTED.lock().remove(&handle);
+}
+
+/// How far a pass over the calls has come.
+#[derive(Default)]
+struct Pass {
+    bucket: Cursor,
+    /// Calls of the bucket that have been attempted.
+    attempted: usize,
+}
+
+/// What is next in a pass.
+enum Next {
+    Call(u64),
+    Bucket,
+    Over,
+    NoCalls,
+}
+
+impl Pass {
+    /// The next call, or one step towards it. A call that is there during the whole pass is met,
+    /// unless an earlier one of its bucket goes meanwhile: then the next pass meets it.
+    fn next(&mut self) -> Next {
+        let submitted = SUBMITTED.lock();
+        if submitted.is_empty() {
+            *self = Self::default();
+            return Next::NoCalls;
+        }
+        let (mut calls, next_bucket) = submitted.bucket(self.bucket);
+        if let Some((handle, ())) = calls.nth(self.attempted) {
+            return Next::Call(*handle);
+        }
+        *self = Self { bucket: next_bucket.unwrap_or_default(), attempted: 0 };
+        if next_bucket.is_some() { Next::Bucket } else { Next::Over }
+    }
+}
+
 /// The service coroutine. Its level is that of the least urgent call of its last pass, or of a
 /// worker of their processes that is less urgent and not parked, so that it keeps none of them from
 /// the hart: it never sleeps while there are calls.
 pub async fn service() {
     SERVICE.begin();
-    let mut next = 0;
+    let mut pass = Pass::default();
     let mut least_urgent = None;
     poll_fn(|context| {
-        for _ in 0..PER_PORTION {
-            let submitted = SUBMITTED.lock();
-            let handle = match submitted.get(next) {
-                Some(handle) => *handle,
-                None if submitted.is_empty() => return Poll::<()>::Pending,
-                None => {
-                    drop(submitted);
-                    next = 0;
+        let (mut calls, mut buckets) = (0, 0);
+        while calls < PER_PORTION && buckets < BUCKETS_PER_PORTION {
+            let handle = match pass.next() {
+                Next::Call(handle) => handle,
+                Next::Bucket => {
+                    buckets += 1;
+                    continue;
+                }
+                Next::NoCalls => return Poll::<()>::Pending,
+                Next::Over => {
                     if let (Some(level), Some(me)) = (least_urgent.take(), SERVICE.id()) {
                         set_priority(me, level);
                     }
                     break;
                 }
             };
-            drop(submitted);
+            calls += 1;
             match cell::visit(handle) {
                 Visit::InVain(priority) => {
-                    next += 1;
+                    pass.attempted += 1;
                     least_urgent = Some(least_urgent.map_or(priority, |least: Priority| {
                         if least.is_more_urgent_than(priority) { priority } else { least }
                     }));
                 }
                 Visit::Over { has_completed } => {
-                    let mut submitted = SUBMITTED.lock();
-                    if let Some(last) = submitted.pop()
-                        && let Some(place) = submitted.get_mut(next)
-                    {
-                        *place = last;
-                    }
+                    withdraw(handle);
                     if has_completed {
                         break;
                     }

@@ -2,7 +2,7 @@
 //! retry, and calls that are polled. Decision 56.
 
 use alloc::sync::Arc;
-use alloc::vec;
+use alloc::{format, vec};
 use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use cops::abi::{Errno, syscall as number};
@@ -14,9 +14,10 @@ use cops::task::{self, Priority, yield_now};
 use cops::thread::{self, JoinHandle};
 use cops::time::{Duration, sleep, timeout};
 
-use crate::harness::{Outcome, PATIENCE};
+use crate::harness::{Failure, Outcome, PATIENCE};
 use crate::network::pair;
-use crate::{check, check_equal, raw, tests};
+use crate::raw::{self, Asked};
+use crate::{check, check_equal, tests};
 
 tests! { models:
     blocked_threads_make_no_coroutine,
@@ -28,6 +29,7 @@ tests! { models:
     a_process_ends_with_retrying_threads,
     polled_calls_complete,
     polled_calls_are_cancelled,
+    cancelled_polled_calls_take_no_room,
     a_process_ends_with_polled_calls,
     a_time_limit_makes_a_call,
     unknown_models,
@@ -211,6 +213,36 @@ async fn polled_calls_are_cancelled() -> Outcome {
         timeout(PATIENCE, server.read_exact(&mut buffer)).await??;
         check_equal!(buffer, [round; 4], "bytes");
     }
+    Ok(())
+}
+
+/// With one hart the kernel thread that polls does not run meanwhile: it is as urgent as the first
+/// call, which waits all the time, and this coroutine never does.
+async fn cancelled_polled_calls_take_no_room() -> Outcome {
+    const CALLS: usize = 70_000;
+    const FRAMES: u64 = 200;
+    set_kernel_model(KernelModel::Polling)?;
+    let (_client, server) = pair().await?;
+    let mut byte = 0u8;
+    let arguments = [server.as_fd().raw() as usize, (&raw mut byte).expose_provenance(), 1];
+    let Some(own) = task::current() else { return Err(Failure("no coroutine".into())) };
+    task::set_priority(own, Priority::LEAST_URGENT);
+    yield_now().await;
+    let Asked::InFlight(first) = raw::ask(number::READ, arguments) else {
+        return Err(Failure("a read of nothing has completed".into()));
+    };
+    task::set_priority(own, Priority::saturating(1));
+    yield_now().await;
+    let before = statistics()?.frames_free;
+    for call in 0..CALLS {
+        match raw::ask(number::READ, arguments) {
+            Asked::InFlight(handle) => check!(handle.cancel()?, "read {call} has completed"),
+            Asked::Done(result) => return Err(Failure(format!("read {call}: {result:?}"))),
+        }
+    }
+    let taken = before.saturating_sub(statistics()?.frames_free);
+    check!(first.cancel()?, "the first read has completed");
+    check!(taken < FRAMES, "{taken} frames are in use, after {CALLS} calls that were cancelled");
     Ok(())
 }
 
