@@ -9,8 +9,8 @@ use super::programs::Model;
 use super::values::CONNECTIONS_MAX;
 
 #[derive(Debug, Args, Clone)]
-#[command(
-    after_help = "Some measurements have a machine of their own: its harts for costs, hostile, pipe,\n\
+#[command(after_help = "Exit status 1: some answers were wrong, or connections were lost.\n\n\
+    Some measurements have a machine of their own: its harts for costs, hostile, pipe,\n\
     portions, ring, switch, wakeups and --papers-machine; its memory for memory, pipe and ring.\n\n\
     Examples:\n  \
     ./cops bench closed\n  \
@@ -35,8 +35,7 @@ use super::values::CONNECTIONS_MAX;
     COPS_QEMU=/opt/qemu/bin/qemu-system-riscv64 ./cops bench peers --smp 1 --json peers.json --resume\n  \
     ./cops bench priority --icount --json priority.json\n  \
     ./cops bench priority --smp 1 --seconds 2\n  \
-    ./cops bench executor"
-)]
+    ./cops bench executor")]
 pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]
     pub name: Measurement,
@@ -80,7 +79,7 @@ pub struct Bench {
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=128))]
     pub matrix: Vec<u32>,
     /// For models, overload, peers, ring and pipe: how often everything is measured; the rows are
-    /// medians [default: 3, for the last three 5; quick: 1]
+    /// medians, and of errors the most of a run [default: 3, for the last three 5; quick: 1]
     #[arg(long, visible_alias = "repeat", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: Option<u32>,
     /// For models: the papers' client on one hart on which an instruction takes 2^SHIFT ns; 3 is

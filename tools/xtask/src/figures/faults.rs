@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::Data;
 use super::sources::{find, is_fit_for_linux};
+use crate::commands::bench::WORST;
 
 /// The data that have results of Linux and no times.
 const RESULTS_ONLY: &str = "libc-test";
@@ -105,6 +106,27 @@ fn connections_in_use(value: &Value) -> Vec<String> {
     differing.collect()
 }
 
+/// The rows with fewer errors than one of the runs of which they are made.
+fn hidden_errors(value: &Value) -> Vec<String> {
+    let number = |row: &Value, name: &str| row.get(name).and_then(Value::as_f64).unwrap_or(0.0);
+    let hiding = rows(value).flat_map(|row| {
+        let samples = row.get("samples").and_then(Value::as_array).into_iter().flatten();
+        let worst = move |name: &str| {
+            samples.clone().map(|sample| number(sample, name)).fold(0.0_f64, f64::max)
+        };
+        WORST.iter().filter_map(move |name| {
+            let (said, most) = (number(row, name), worst(name));
+            (said < most).then(|| {
+                let [model, connections] = ["model", "connections"].map(|name| &row[name]);
+                format!(
+                    "{model} with {connections} connections: {name} {said}, but {most} in one run"
+                )
+            })
+        })
+    });
+    hiding.collect()
+}
+
 /// The rows of a data file.
 fn rows(value: &Value) -> impl Iterator<Item = &Value> {
     value.get("rows").and_then(Value::as_array).into_iter().flatten()
@@ -126,7 +148,7 @@ pub fn judge(data: &Data) -> Vec<String> {
         }
         if let Some(value) = data.get(name) {
             let faults = unfit_emulator(name, value).into_iter().chain(more_than_offered(value));
-            let faults = faults.chain(connections_in_use(value));
+            let faults = faults.chain(connections_in_use(value)).chain(hidden_errors(value));
             wrong.extend(faults.map(|fault| format!("docs/results/{name}.json: {fault}")));
         }
         for key in ["command", "commit"] {
@@ -199,6 +221,18 @@ mod tests {
         assert!(wrong.len() == 1 && wrong[0].contains("ktut-retry 6528"), "{wrong:?}");
         assert_eq!(faults(6_600, 6_528), [""; 0]);
         assert_eq!(faults(6_528, 8_000), [""; 0]);
+    }
+
+    #[test]
+    fn errors_of_one_run_that_a_row_hides_are_a_fault() {
+        let faults = |missing: u32| {
+            let samples = json!([{ "missing": 0 }, { "missing": 12, "errors": 2 }]);
+            let row = json!({ "model": "epoll", "connections": 64, "missing": missing,
+                "errors": 2, "samples": samples });
+            hidden_errors(&json!({ "rows": [row] }))
+        };
+        assert_eq!(faults(0), ["\"epoll\" with 64 connections: missing 0, but 12 in one run"]);
+        assert_eq!(faults(12), [""; 0]);
     }
 
     #[test]

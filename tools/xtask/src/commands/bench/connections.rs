@@ -334,7 +334,16 @@ impl Held {
 fn measured(session: &mut Session, options: &Bench) -> Outcome<Row> {
     if !options.icount {
         let timed = session.time_only(if options.quick { 2 } else { 5 })?;
-        let wanted = ["throughput_rps", "latency_us", "sent", "received", "errors"];
+        let wanted = [
+            "throughput_rps",
+            "latency_us",
+            "sent",
+            "received",
+            "errors",
+            "wrong",
+            "missing",
+            "lost",
+        ];
         let wanted =
             wanted.iter().filter_map(|name| Some(((*name).to_owned(), timed.get(*name)?.clone())));
         return Ok(wanted.collect());

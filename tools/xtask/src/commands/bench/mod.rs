@@ -25,6 +25,7 @@ pub mod switch;
 mod table;
 pub mod tap;
 mod unused;
+mod verdict;
 pub mod wakeups;
 mod words;
 
@@ -38,6 +39,8 @@ use crate::error::{Because, Outcome};
 use crate::service;
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
+
+pub use matrix::rounds::WORST;
 
 /// The result of a measurement: rows of named values.
 type Rows = Vec<Map<String, Value>>;
@@ -220,7 +223,7 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
         let data = options.json.as_ref().unwrap_or(&file);
         publish(&data.with_extension("md"), &document, &report)?;
     }
-    Ok(0)
+    Ok(verdict::status(&rows))
 }
 
 /// Writes a report beside its data.

@@ -33,12 +33,13 @@ pub fn line(class: Option<u8>, tally: &Tally, measured: Duration, common: &str) 
     // Thousandths of an answer a second.
     let throughput = u128::from(tally.in_window) * 1_000_000_000 / measured.as_micros().max(1);
     format!(
-        "{{\"class\":{class},\"sent\":{},\"received\":{},\"errors\":{},\"throughput_rps\":{}.{:03},{common},\
+        "{{\"class\":{class},\"sent\":{},\"received\":{},\"errors\":{},\"wrong\":{},\"throughput_rps\":{}.{:03},{common},\
          \"latency_us\":{{\"mean\":{},\"p50\":{},\"p90\":{},\"p99\":{},\"p999\":{},\"max\":{},\"jitter\":{},\
          \"deviation\":{}}},\"distribution_us\":[{}]}}",
         tally.sent,
         tally.received,
         tally.errors(),
+        tally.wrong,
         throughput / 1000,
         throughput % 1000,
         Microseconds(mean),

@@ -23,10 +23,13 @@ const NAMES: [&str; 13] = [
 /// Columns of which the extremes are kept.
 const SPREAD: [&str; 4] = ["throughput_rps", "latency_us.mean", "latency_us.p50", "latency_us.p99"];
 
+/// Columns of which a row has the most of a run. A median would hide one bad run of three.
+pub const WORST: [&str; 4] = ["errors", "wrong", "missing", "lost"];
+
 /// One row for each point, in the order of their first runs: each number is the median of those of
-/// the runs; of an even number of runs, the mean of the two in the middle. What is no number is
-/// that of the first run; what is true must be so in each of them. Latencies are those of the runs
-/// with answers, if there are any.
+/// the runs; of an even number of runs, the mean of the two in the middle. Counts of errors are the
+/// most of a run. What is no number is that of the first run; what is true must be so in each of
+/// them. Latencies are those of the runs with answers, if there are any.
 pub fn medians(rows: &[Row]) -> Vec<Row> {
     medians_over(rows, &[])
 }
@@ -55,8 +58,15 @@ fn median(runs: &[&Row], names: &[&str]) -> Row {
     let mut row = Row::new();
     for (name, first) in runs[0] {
         let values: Vec<&Value> = runs_of(name).iter().filter_map(|run| run.get(name)).collect();
-        let is_name = names.contains(&name.as_str());
-        row.insert(name.clone(), if is_name { first.clone() } else { median_of(&values) });
+        let is_of = |names: &[&str]| names.contains(&name.as_str());
+        let value = if is_of(names) {
+            first.clone()
+        } else if is_of(&WORST) {
+            most_of(&values)
+        } else {
+            median_of(&values)
+        };
+        row.insert(name.clone(), value);
     }
     row.insert("runs".into(), runs.len().into());
     if runs.len() > 1 {
@@ -70,6 +80,13 @@ fn median(runs: &[&Row], names: &[&str]) -> Row {
         row.insert("spread".into(), Value::Object(extremes.into_iter().collect()));
     }
     row
+}
+
+/// The largest of the numbers.
+fn most_of(values: &[&Value]) -> Value {
+    let numbers = values.iter().filter_map(|value| Some((value.as_f64()?, *value)));
+    let most = numbers.max_by(|(left, _), (right, _)| left.total_cmp(right));
+    most.map_or(Value::Null, |(_, value)| value.clone())
 }
 
 fn median_of(values: &[&Value]) -> Value {
@@ -142,6 +159,20 @@ mod tests {
         let median = &medians(&[silent.clone(), silent, run(8, 3.0)])[0];
         assert_eq!((number(median, "runs"), number(median, "throughput_rps")), (3.0, 0.0));
         assert_eq!(median["spread"]["throughput_rps"], json!([0.0, 8.0]));
+    }
+
+    #[test]
+    fn errors_of_one_run_are_not_hidden_by_the_others() {
+        let run = |count: u32| {
+            let row = json!({ "model": "kcuc", "received": 9 - count, "errors": count,
+                "wrong": count, "missing": count, "lost": count });
+            row.as_object().expect("an object").clone()
+        };
+        let row = &medians(&[run(0), run(0), run(3), run(0), run(1)])[0];
+        for column in ["errors", "wrong", "missing", "lost"] {
+            assert_eq!(row[column], 3, "{column}");
+        }
+        assert_eq!(row["received"], 9);
     }
 
     #[test]
