@@ -17,7 +17,7 @@ use crate::process::shown;
 use crate::qemu::server::Server;
 use crate::qemu::statistics::Statistics;
 use crate::terminal::Progress;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, write_whole};
 
 /// The port the server listens on.
 pub const PORT: u16 = 9000;
@@ -275,10 +275,7 @@ pub fn with_configuration(
 /// Writes a document as readable JSON, with each row on a line of its own.
 pub fn write_document(document: &Map<String, Value>, file: &Path) -> Outcome<()> {
     let text = text_of(document).because(|| "cannot write JSON".into())?;
-    if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder).because(|| format!("cannot make {}", folder.display()))?;
-    }
-    std::fs::write(file, &text).because(|| format!("cannot write {}", file.display()))
+    write_whole(file, text.as_bytes())
 }
 
 fn text_of(document: &Map<String, Value>) -> serde_json::Result<String> {

@@ -152,6 +152,21 @@ pub fn write_if_changed(path: &Path, bytes: &[u8]) -> Outcome<()> {
     if std::fs::read(path).is_ok_and(|present| present == bytes) {
         return Ok(());
     }
+    replace(path, bytes)
+}
+
+/// Writes `bytes` to `path`. Another process that reads the file, or writes it at the same time,
+/// finds a whole one. A pipe or a terminal is written to; a link remains one.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    match path.canonicalize() {
+        Ok(present) if present.is_file() => replace(&present, bytes),
+        Ok(_) => std::fs::write(path, bytes).because(|| format!("cannot write {}", path.display())),
+        Err(_) => replace(path, bytes),
+    }
+}
+
+/// Puts a file with these bytes in the place of one that may be there.
+fn replace(path: &Path, bytes: &[u8]) -> Outcome<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).because(|| format!("cannot make {}", folder.display()))?;
     }
@@ -210,6 +225,25 @@ mod tests {
         assert_eq!(clean.len(), 12, "{clean}");
         write("code.rs", b"after");
         assert_eq!(described_commit(&folder).unwrap(), format!("{clean}-dirty"));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn readers_of_a_file_that_is_written_find_a_whole_one() {
+        let folder = std::env::temp_dir().join(format!("xtask-whole-{}", std::process::id()));
+        let (path, link) = (folder.join("deep/file"), folder.join("link"));
+        write_whole(&path, b"the first text").unwrap();
+        let mut reader = std::fs::File::open(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        write_whole(&link, b"second").unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
+        assert_eq!(text, "the first text");
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&path).unwrap(), b"second");
+        // It is no file, and stays what it is.
+        write_whole(Path::new("/dev/null"), b"third").unwrap();
+        assert!(!Path::new("/dev/null").is_file());
         std::fs::remove_dir_all(folder).unwrap();
     }
 
