@@ -63,8 +63,8 @@ pub struct Bench {
     /// For peers: these servers of Linux only [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub peer: Vec<Peer>,
-    /// For peers: keep what the file of --json has if it was made by the same build and machine,
-    /// and measure what is missing
+    /// For peers: keep what the file of --json has if it was made by the same commit on the same
+    /// machine with the same --seconds, and measure what is missing; otherwise all anew
     #[arg(long, requires = "json")]
     pub resume: bool,
     /// For models and peers: these kinds of load only [default: all, for peers closed]

@@ -9,10 +9,11 @@
 //! In each round each server gets a machine that has just been booted, and all loads, an overload
 //! on a machine of its own. The rounds take turns, so that a busy minute of the host hits all of
 //! them alike. After each load, the data file has what has been measured; `--resume` measures the
-//! rest.
+//! rest (`resume`).
 
 mod cells;
 mod linux;
+mod resume;
 
 use serde_json::{Map, Value};
 
@@ -20,7 +21,7 @@ use super::matrix::{PERIOD_MS, Row, number};
 use super::tap::{self, Urgency};
 use crate::cli::{Bench, Loop, Model, Peer};
 use crate::commands::Prepared;
-use crate::error::{Because, Failure, Outcome};
+use crate::error::{Failure, Outcome};
 use crate::qemu::namespace::Namespace;
 use crate::qemu::server::Server;
 use crate::service::{self, Client, Pace};
@@ -84,11 +85,12 @@ pub fn measure(
     let configuration = Map::from_iter([
         ("linux".to_owned(), Value::from(linux.version())),
         ("network".to_owned(), "tap".into()),
+        ("seconds".to_owned(), seconds(options).into()),
     ]);
     let mut like = service::provenance(workspace, prepared, &options.machine);
     like.remove("command");
     like.extend(configuration.clone());
-    let mut cells = earlier(options, &like)?;
+    let mut cells = resume::earlier(options, &like)?;
 
     let setting =
         Setting { prepared, options, linux, client, namespace, scratch: workspace.scratch()? };
@@ -129,19 +131,6 @@ fn stop(contender: Contender, server: Option<Server>) {
         // Linux knows no request to power off.
         (_, server) => drop(server),
     }
-}
-
-/// Those of the data file, with `--resume`.
-fn earlier(options: &Bench, like: &Map<String, Value>) -> Outcome<Cells> {
-    let file = options.json.as_ref().filter(|file| options.resume && file.exists());
-    let Some(file) = file else { return Ok(Cells::default()) };
-    let text = std::fs::read(file).because(|| format!("cannot read {}", file.display()))?;
-    let document: Value =
-        serde_json::from_slice(&text).because(|| format!("{} is no JSON", file.display()))?;
-    Ok(Cells::read(&document, like).unwrap_or_else(|| {
-        eprintln!("cops: {} was made by another build or machine: all anew", file.display());
-        Cells::default()
-    }))
 }
 
 /// What is to be measured.
@@ -235,7 +224,7 @@ impl Setting<'_> {
             connections: load.connections,
             matrix: load.matrix,
             pace: pace(load.kind),
-            seconds: self.options.seconds.unwrap_or(if self.options.quick { 1 } else { 3 }),
+            seconds: seconds(self.options),
             warm_up_seconds: 1,
             settle_seconds: if load.is_overload() { 0 } else { service::SETTLE_SECONDS },
             drain_seconds: service::DRAIN_SECONDS,
@@ -245,6 +234,11 @@ impl Setting<'_> {
             tap::client(&self.namespace, &self.client, &load, RAMP_PER_SECOND, urgency, &json);
         tap::run(server, client, &json)
     }
+}
+
+/// The measured time of each load.
+fn seconds(options: &Bench) -> u32 {
+    options.seconds.unwrap_or(if options.quick { 1 } else { 3 })
 }
 
 /// When the client sends. A plan has no load with pauses.
