@@ -10,6 +10,7 @@
 //! | [`load`] | the event loop: what is sent when, what is measured |
 //! | [`statistics`] | latencies, jitter, answers over time |
 //! | [`outcome`] | rows, table, JSON, CSV, plots |
+//! | [`output`] | standard output that may be closed |
 //! | [`hostile`] | hostile clients, and whether the server survives them |
 //!
 //! Everything runs on one thread, because a measuring client must not compete with itself.
@@ -31,5 +32,6 @@ pub mod hostile;
 pub mod load;
 pub mod opening;
 pub mod outcome;
+pub mod output;
 pub mod progress;
 pub mod statistics;

@@ -2,7 +2,7 @@
 //! exit status.
 
 use std::fs;
-use std::io::{Write, stdin, stdout};
+use std::io::{Write, stderr, stdin, stdout};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::Parser;
 use cops_loadgen::arguments::Arguments;
 use cops_loadgen::outcome::Outcome;
+use cops_loadgen::output::MayBeClosed;
 use cops_loadgen::progress::Progress;
 use cops_loadgen::{hostile, load, opening};
 use matrix_message::workload::Workload;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("cops-loadgen: {error}");
+            complain(&error.to_string());
             ExitCode::from(3)
         }
     }
@@ -53,9 +54,18 @@ fn drive(arguments: &Arguments) -> Result<bool, AnyError> {
 
     let outcome = Outcome::new(settings, &arguments.label, &measurements);
     for complaint in &measurements.complaints {
-        eprintln!("cops-loadgen: {complaint}");
+        complain(complaint);
     }
-    stdout().write_all(outcome.table().as_bytes())?;
+    // The files first: a table that cannot be printed must not cost them.
+    let written = write_files(&outcome, arguments);
+    let mut output = MayBeClosed(stdout());
+    output.write_all(outcome.table().as_bytes())?;
+    output.flush()?;
+    written.map(|()| outcome.errors() == 0)
+}
+
+/// Writes the files that are asked for.
+fn write_files(outcome: &Outcome, arguments: &Arguments) -> Result<(), AnyError> {
     if let Some(file) = &arguments.json {
         write(file, &outcome.to_json())?;
     }
@@ -63,14 +73,19 @@ fn drive(arguments: &Arguments) -> Result<bool, AnyError> {
         write(file, &outcome.to_csv())?;
     }
     if let Some(directory) = &arguments.plots {
-        write_plots(&outcome, directory)?;
+        write_plots(outcome, directory)?;
     }
-    Ok(outcome.errors() == 0)
+    Ok(())
+}
+
+/// Writes a line to standard error. If that is closed, the line is lost.
+fn complain(what: &str) {
+    let _ = writeln!(stderr(), "cops-loadgen: {what}");
 }
 
 /// Says `what` has been done, and waits until it may continue.
 fn hold(what: &str) -> std::io::Result<()> {
-    let mut output = stdout();
+    let mut output = MayBeClosed(stdout());
     writeln!(output, "{what}")?;
     output.flush()?;
     stdin().read_line(&mut String::new()).map(drop)
@@ -85,7 +100,7 @@ fn be_hostile(arguments: &Arguments) -> Result<bool, AnyError> {
         seed: arguments.load.seed,
         only: arguments.only.clone().unwrap_or_default(),
     };
-    let tally = suite.run(&mut stdout().lock())?;
+    let tally = suite.run(&mut MayBeClosed(stdout().lock()))?;
     Ok(tally.failed == 0)
 }
 

@@ -3,7 +3,7 @@
 mod support;
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use support::{Fault, start};
@@ -288,4 +288,24 @@ fn wrong_usage_is_told_apart() {
     assert_eq!(execute("--matrix 0").status.code(), Some(2));
     let help = String::from_utf8(execute("--help").stdout).unwrap();
     assert!(help.contains("EXAMPLES") && help.contains("mean absolute difference"), "{help}");
+}
+
+#[test]
+fn files_are_written_also_if_the_output_is_closed_or_full() {
+    let server = start(Fault::None);
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let closed = || std::io::pipe().unwrap().1;
+    let outputs: [(&str, Stdio, i32); 2] =
+        [("closed", closed().into(), 0), ("full", full().into(), 3)];
+    for (name, stdout, status) in outputs {
+        let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.json"));
+        let _ = std::fs::remove_file(&file);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cops-loadgen"));
+        command.args(["--connect", &server.address.to_string(), "--connections", "1"]);
+        command.args(["--seconds", "0.2", "--warmup-seconds", "0"]).arg("--json").arg(&file);
+        let ended = command.stdout(stdout).stderr(closed()).status().unwrap();
+        assert_eq!(ended.code(), Some(status), "{name}");
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(serde_json::from_str::<Value>(&text).unwrap()["rows"][0].is_object(), "{name}");
+    }
 }

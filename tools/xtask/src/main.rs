@@ -6,10 +6,15 @@
 //! - `qemu` boots it and reads its output.
 //! - `service` is the matrix server with its client.
 //! - `trace` and `profile` are what they tell of a run.
+//! - `output` writes to standard output and standard error, which may be closed.
 //! - `commands` are the commands of `./cops`.
 //! - `test` runs everything that CI runs.
 //!
 //! xtask does not depend on other crates of this repository, except for its tests.
+
+// First: its macros are those of all other modules.
+#[macro_use]
+mod output;
 
 mod build;
 mod busybox;
@@ -55,7 +60,7 @@ fn main() -> ExitCode {
         }
     };
     match dispatch(cli.command) {
-        Ok(status) => ExitCode::from(status),
+        Ok(status) => ExitCode::from(output::final_status(status)),
         Err(failure) => {
             interrupt::restore_terminal();
             let palette = terminal::stderr_palette();

@@ -2,12 +2,12 @@
 //! host.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::time::{Duration, Instant};
 
 use crate::cli::Top;
 use crate::control;
-use crate::error::{Failure, Outcome};
+use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
 use crate::qemu::inspection::{Numbers, Picture, get, state};
 use crate::workspace::Workspace;
@@ -46,9 +46,15 @@ pub fn run(workspace: &Workspace, options: &Top) -> Outcome<u8> {
         let mut out = std::io::stdout().lock();
         let written =
             if is_screen { write!(out, "{HOME_AND_CLEAR}{text}") } else { writeln!(out, "{text}") };
-        // The output is closed (`| head`).
-        if written.and_then(|()| out.flush()).is_err() || options.once {
-            return Ok(0);
+        let written = written.and_then(|()| out.flush());
+        drop(out);
+        match written {
+            Ok(()) if !options.once => {}
+            // The output is closed (`| head`), or full.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                return Err(error).because(|| "cannot write to standard output".into());
+            }
+            _ => return Ok(0),
         }
         before = now;
     }

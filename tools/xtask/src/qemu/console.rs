@@ -1,12 +1,12 @@
 //! Follows a machine to the end of its run: passes each byte to its channel, and returns how the
 //! run ended.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use super::demux::{Channel, Event};
 use super::machine::{Machine, Next};
 use crate::error::{Failure, Outcome, STATUS_FAILED};
+use crate::output;
 use crate::trace::dump::Collector;
 
 /// Exit status of a run that was ended at its time limit, as with `timeout`.
@@ -30,23 +30,16 @@ pub struct PassThrough {
 
 impl Sink for PassThrough {
     fn bytes(&mut self, channel: Channel, bytes: &[u8]) {
-        // The output is closed (`| head`): the program continues to run.
-        let _ = match channel {
-            Channel::Firmware if !self.show_firmware => Ok(()),
-            Channel::Stdout if !self.show_stdout => Ok(()),
+        match channel {
+            Channel::Firmware if !self.show_firmware => {}
+            Channel::Stdout if !self.show_stdout => {}
             // Not text for users; code that requests these channels has its own sink.
-            Channel::Trace | Channel::Inspection => Ok(()),
-            Channel::Stdout => write_through(std::io::stdout().lock(), bytes),
-            Channel::Firmware | Channel::Kernel | Channel::Stderr => {
-                write_through(std::io::stderr().lock(), bytes)
-            }
-        };
+            Channel::Trace | Channel::Inspection => {}
+            // If the output is closed (`| head`), the program continues to run.
+            Channel::Stdout => output::stdout_bytes(bytes),
+            Channel::Firmware | Channel::Kernel | Channel::Stderr => output::stderr_bytes(bytes),
+        }
     }
-}
-
-fn write_through(mut stream: impl Write, bytes: &[u8]) -> std::io::Result<()> {
-    stream.write_all(bytes)?;
-    stream.flush()
 }
 
 /// Stores each channel.
