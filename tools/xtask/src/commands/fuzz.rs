@@ -229,22 +229,42 @@ fn record(
     file: &Path,
     rows: Vec<Value>,
 ) -> Outcome<()> {
-    let mut all = Vec::new();
+    let mut provenance = service::provenance(workspace, prepared, machine);
+    provenance.insert("network".into(), "isolated".into());
+    let mut earlier = Value::Null;
     if file.exists() {
         let cannot = || format!("cannot read {}", file.display());
         let text = std::fs::read_to_string(file).because(cannot)?;
-        let document: Value = serde_json::from_str(&text).because(cannot)?;
-        all.extend(document["rows"].as_array().cloned().unwrap_or_default());
+        earlier = serde_json::from_str(&text).because(cannot)?;
     }
-    all.extend(rows);
     let mut document = Map::new();
     document.insert("bench".into(), "fuzz".into());
     document.insert("config".into(), json!({}));
-    document.insert("rows".into(), all.into());
-    let mut provenance = service::provenance(workspace, prepared, machine);
-    provenance.insert("network".into(), "isolated".into());
+    document.insert("rows".into(), joined(&earlier, rows, &provenance).into());
     let document = service::with_configuration(document, provenance);
     service::write_document(&document, file)
+}
+
+/// What each row says of its own run. The configuration of the file is that of the last one.
+const OF_EACH_RUN: [&str; 3] = ["commit", "qemu", "toolchain"];
+
+/// The rows of an earlier document and those that are new. Each names the code that it is of; a
+/// row that does not yet was made as the configuration of its document says.
+fn joined(earlier: &Value, new: Vec<Value>, provenance: &Map<String, Value>) -> Vec<Value> {
+    let none = Map::new();
+    let config = earlier["config"].as_object().unwrap_or(&none);
+    let old = earlier["rows"].as_array().cloned().unwrap_or_default();
+    let named = |rows: Vec<Value>, config: &Map<String, Value>| {
+        let mut rows = rows;
+        for row in rows.iter_mut().filter_map(Value::as_object_mut) {
+            for name in OF_EACH_RUN {
+                let value = config.get(name).cloned().unwrap_or_default();
+                row.entry(name).or_insert(value);
+            }
+        }
+        rows
+    };
+    [named(old, config), named(new, provenance)].concat()
 }
 
 #[cfg(test)]
@@ -262,6 +282,29 @@ mod tests {
         assert_eq!(too_long(&line(50_000)), None);
         assert!(too_long(&line(50_001)).is_some_and(|why| why.contains("50001")));
         assert!(too_long("fuzz: nothing wrong\n").is_some());
+    }
+
+    #[test]
+    fn each_row_keeps_the_commit_that_it_is_of() {
+        let of = |commit: &str| {
+            let entries = json!({ "commit": commit, "qemu": "7.2", "toolchain": "rustc" });
+            entries.as_object().expect("an object").clone()
+        };
+        let seed = |seed: u32| vec![json!({ "seed": seed })];
+        let mut document = Value::Null;
+        for (number, commit) in [(1, "a"), (2, "b"), (3, "c")] {
+            let mut rows = joined(&document, seed(number), &of(commit));
+            // A file of before, of which the rows do not say it.
+            if number == 1 {
+                rows = seed(1);
+            }
+            document = json!({ "config": of(commit), "rows": rows });
+        }
+        let rows = document["rows"].as_array().expect("rows");
+        let commits: Vec<_> =
+            rows.iter().map(|row| (row["seed"].clone(), row["commit"].clone())).collect();
+        assert_eq!(commits, [(1, "a"), (2, "b"), (3, "c")].map(|(s, c)| (json!(s), json!(c))));
+        assert_eq!(rows[0]["qemu"], "7.2");
     }
 
     #[test]
