@@ -160,9 +160,12 @@ pub fn run_step(command: &mut Command, step: &mut Step) -> Outcome<Captured> {
 
 /// The command line as a user would type it: program and arguments, without the environment.
 pub fn shown(command: &Command) -> String {
-    let mut words = vec![quoted(command.get_program())];
-    words.extend(command.get_args().map(quoted));
-    words.join(" ")
+    quoted_words([command.get_program()].into_iter().chain(command.get_args()))
+}
+
+/// Words as they are typed into a shell.
+pub fn quoted_words(words: impl IntoIterator<Item: AsRef<OsStr>>) -> String {
+    words.into_iter().map(|word| quoted(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
 fn quoted(word: &OsStr) -> String {

@@ -13,7 +13,7 @@ use crate::cli::{Idle, Machine, Model};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
 use crate::interrupt;
-use crate::process::shown;
+use crate::process::{quoted_words, shown};
 use crate::qemu::server::Server;
 use crate::qemu::statistics::Statistics;
 use crate::terminal::Progress;
@@ -244,7 +244,7 @@ pub fn provenance(
     machine: &Machine,
 ) -> Map<String, Value> {
     let entries = [
-        ("command", Value::from(std::env::args().skip(1).collect::<Vec<_>>().join(" "))),
+        ("command", quoted_words(std::env::args_os().skip(1)).into()),
         ("commit", workspace.commit().into()),
         ("qemu", prepared.qemu.version.clone().into()),
         ("toolchain", prepared.guest.toolchain.clone().into()),

@@ -115,14 +115,20 @@ fn script(
         "set confirm off".to_owned(),
         "set pagination off".to_owned(),
         "set architecture riscv:rv64".to_owned(),
-        format!("file {}", kernel.display()),
+        format!("file {}", quoted(kernel)),
         "# The vDSO as the kernel runs it, and as every process does.".to_owned(),
-        format!("add-symbol-file {} -o {vdso_in_kernel:#x}", vdso.display()),
-        format!("add-symbol-file {} -o {VDSO_IN_PROCESS:#x}", vdso.display()),
+        format!("add-symbol-file {} -o {vdso_in_kernel:#x}", quoted(vdso)),
+        format!("add-symbol-file {} -o {VDSO_IN_PROCESS:#x}", quoted(vdso)),
     ];
-    lines.extend(program.map(|program| format!("add-symbol-file {}", program.display())));
+    lines.extend(program.map(|program| format!("add-symbol-file {}", quoted(program))));
     lines.push(format!("target remote 127.0.0.1:{port}"));
     lines.join("\n") + "\n"
+}
+
+/// A path as a word of a gdb command, which otherwise ends at the first space.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    format!("\"{}\"", text.replace('\\', r"\\").replace('"', r#"\""#))
 }
 
 #[cfg(test)]
@@ -133,16 +139,16 @@ mod tests {
     fn the_script_names_every_image_at_its_address() {
         let script = script(
             Path::new("/k"),
-            Path::new("/v"),
+            Path::new("/a folder/v"),
             0xffff_ffc0_8030_0000,
-            Some(Path::new("/p")),
+            Some(Path::new(r#"/a "b"/c\d"#)),
             99,
         );
         for line in [
-            "file /k",
-            "add-symbol-file /v -o 0xffffffc080300000",
-            "add-symbol-file /v -o 0x3f00250000",
-            "add-symbol-file /p",
+            r#"file "/k""#,
+            r#"add-symbol-file "/a folder/v" -o 0xffffffc080300000"#,
+            r#"add-symbol-file "/a folder/v" -o 0x3f00250000"#,
+            r#"add-symbol-file "/a \"b\"/c\\d""#,
             "target remote 127.0.0.1:99",
         ] {
             assert!(script.lines().any(|present| present == line), "{line} is not in\n{script}");
