@@ -1,5 +1,7 @@
 //! `./cops serve`: runs a server for external clients until it is interrupted.
 
+use std::time::Duration;
+
 use super::Prepared;
 use crate::cli::Serve;
 use crate::control::{self, Control};
@@ -10,6 +12,9 @@ use crate::qemu::console::{Ending, PassThrough};
 use crate::qemu::server::Server;
 use crate::terminal::Progress;
 use crate::workspace::Workspace;
+
+/// A server that has not said by then that it listens may be one that prints nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(workspace: &Workspace, options: &Serve) -> Outcome<u8> {
     let network = match (&options.net, options.ports.as_slice()) {
@@ -30,11 +35,11 @@ pub fn run(workspace: &Workspace, options: &Serve) -> Outcome<u8> {
     let mut boot = prepared.boot(&options.machine, &argv, &[])?;
     boot.boot_arguments.extend(options.ip.iter().map(|address| format!("ip={address}")));
     boot.network = network.clone();
-    let mut server = Server::start(
-        &prepared.qemu,
-        &boot,
-        PassThrough { show_firmware: options.machine.verbose, show_stdout: true },
-    )?;
+    let sink = PassThrough { show_firmware: options.machine.verbose, show_stdout: true };
+    let (mut server, is_ready) = Server::start_within(&prepared.qemu, &boot, sink, PATIENCE)?;
+    if !is_ready {
+        eprintln!("cops: the server has not said within {} s that it listens", PATIENCE.as_secs());
+    }
     if let Network::User(forwards) = &network {
         for forward in forwards {
             eprintln!(

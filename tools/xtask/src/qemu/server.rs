@@ -76,19 +76,42 @@ impl Server {
     }
 
     /// Boots and waits until the server listens.
-    pub fn start(qemu: &Qemu, boot: &Boot, mut sink: PassThrough) -> Outcome<Self> {
+    pub fn start(qemu: &Qemu, boot: &Boot, sink: PassThrough) -> Outcome<Self> {
+        let (server, is_ready) = Self::start_within(qemu, boot, sink, READY_LIMIT)?;
+        if is_ready {
+            return Ok(server);
+        }
+        Err(Failure::new(format!(
+            "the server did not say {:?} within {} s",
+            String::from_utf8_lossy(READY),
+            READY_LIMIT.as_secs()
+        ))
+        .advise("--verbose shows how far the boot came"))
+    }
+
+    /// Boots and waits until the server listens, at most for `limit`. Returns whether it has said
+    /// so: one that prints nothing may run all the same.
+    pub fn start_within(
+        qemu: &Qemu,
+        boot: &Boot,
+        sink: PassThrough,
+        limit: Duration,
+    ) -> Outcome<(Self, bool)> {
         let machine = Machine::start(qemu, boot)?;
-        let deadline = Instant::now() + READY_LIMIT;
+        Self { machine, sink, late: None }.wait_until_ready(Instant::now() + limit)
+    }
+
+    fn wait_until_ready(mut self, deadline: Instant) -> Outcome<(Self, bool)> {
         let mut said = Vec::new();
         loop {
-            match machine.next(Some(deadline)) {
+            match self.machine.next(Some(deadline)) {
                 Next::Event(Event::Bytes(channel, bytes)) => {
-                    sink.bytes(channel, &bytes);
+                    self.sink.bytes(channel, &bytes);
                     // Of a kernel that is not COPS, everything counts as the firmware's.
                     if matches!(channel, Channel::Stdout | Channel::Firmware) {
                         said.extend_from_slice(&bytes);
                         if contains(&said, READY) {
-                            return Ok(Self { machine, sink, late: None });
+                            return Ok((self, true));
                         }
                     }
                 }
@@ -98,20 +121,13 @@ impl Server {
                     )));
                 }
                 Next::Closed => {
-                    let why = match follow(machine, None, &mut sink) {
+                    let why = match follow(self.machine, None, &mut self.sink) {
                         Ending::Broken(why) => why,
                         ending => format!("{ending:?}"),
                     };
                     return Err(Failure::new(format!("the server never came up: {why}")));
                 }
-                Next::TimedOut => {
-                    return Err(Failure::new(format!(
-                        "the server did not say {:?} within {} s",
-                        String::from_utf8_lossy(READY),
-                        READY_LIMIT.as_secs()
-                    ))
-                    .advise("--verbose shows how far the boot came"));
-                }
+                Next::TimedOut => return Ok((self, false)),
             }
         }
     }
@@ -262,6 +278,22 @@ mod tests {
     fn the_ready_line_is_found_wherever_it_was_cut() {
         assert!(contains(b"matrix-server: listening on port 9000\n", READY));
         assert!(!contains(b"listening on", READY));
+    }
+
+    #[test]
+    fn a_server_that_prints_nothing_is_not_ready_and_runs() {
+        let soon = || Instant::now() + Duration::from_millis(300);
+        let silent = Server::of_script(r"printf '\020k'; sleep 1; printf '\020x7\n'; sleep 60");
+        let (mut server, is_ready) = silent.wait_until_ready(soon()).unwrap();
+        assert!(!is_ready);
+        let ended = server.attend(|| Ok(None::<()>)).unwrap_err().to_string();
+        assert!(ended.contains("status 7"), "{ended}");
+
+        let later = Instant::now() + Duration::from_secs(60);
+        let of = |script: &str| Server::of_script(script).wait_until_ready(later);
+        assert!(of(r"printf '\020o'; echo listening on port 7; sleep 60").unwrap().1);
+        let ended = of(r"printf '\020x3\n'; sleep 60").unwrap_err().to_string();
+        assert!(ended.contains("status 3 before it listened"), "{ended}");
     }
 
     /// Inspections by a server that runs this script, after a request that it answers too late.
