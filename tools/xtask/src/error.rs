@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-/// Exit status of a command that could not do its work (as with `docker run` and `env`).
+/// Exit status of a command that could not do its work, or not write its output (as with
+/// `docker run` and `env`).
 pub const STATUS_FAILED: u8 = 125;
 
 /// A failure with a complete message.

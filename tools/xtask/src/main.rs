@@ -53,10 +53,10 @@ fn main() -> ExitCode {
     let cli = match Cli::parse_words(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
-            // If standard error is closed, the message is lost.
-            let _ = error.print();
+            output::print_with(|| error.print());
             // Not clap's 2, because `exec` returns the program's status, and this is not one.
-            return ExitCode::from(if error.use_stderr() { error::STATUS_FAILED } else { 0 });
+            let status = if error.use_stderr() { error::STATUS_FAILED } else { 0 };
+            return ExitCode::from(output::final_status(status));
         }
     };
     match dispatch(cli.command) {

@@ -4,13 +4,40 @@
 //! dropped then, and the command does its work to the end, with its files and its exit status.
 //! Output that is lost for another reason, as on a full disk, makes the command fail.
 //!
-//! The macros take the place of those of the standard library, which panic in both cases.
+//! The macros take the place of those of the standard library, which panic in both cases. They are
+//! the first items here, since a macro has its meaning from its definition on.
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
 use std::sync::Mutex;
 
 use crate::error::STATUS_FAILED;
+
+/// As that of the standard library.
+macro_rules! print {
+    ($($words:tt)*) => { $crate::output::to_stdout(format_args!($($words)*)) };
+}
+
+/// As that of the standard library.
+macro_rules! println {
+    () => { $crate::output::to_stdout(format_args!("\n")) };
+    ($($words:tt)*) => {
+        $crate::output::to_stdout(format_args!("{}\n", format_args!($($words)*)))
+    };
+}
+
+/// As that of the standard library.
+macro_rules! eprint {
+    ($($words:tt)*) => { $crate::output::to_stderr(format_args!($($words)*)) };
+}
+
+/// As that of the standard library.
+macro_rules! eprintln {
+    () => { $crate::output::to_stderr(format_args!("\n")) };
+    ($($words:tt)*) => {
+        $crate::output::to_stderr(format_args!("{}\n", format_args!($($words)*)))
+    };
+}
 
 /// The first reason why output was lost.
 static LOST: Lost = Lost(Mutex::new(None));
@@ -46,6 +73,11 @@ pub fn stderr_bytes(bytes: &[u8]) {
     LOST.note("standard error", write_through(io::stderr().lock(), bytes));
 }
 
+/// Prints in another way.
+pub fn print_with(print: impl FnOnce() -> io::Result<()>) {
+    LOST.note("a message", print());
+}
+
 fn write_through(mut stream: impl Write, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes)?;
     stream.flush()
@@ -76,32 +108,6 @@ pub fn final_status(status: u8) -> u8 {
         eprintln!("cops: {why}");
     }
     status
-}
-
-/// As that of the standard library.
-macro_rules! print {
-    ($($words:tt)*) => { $crate::output::to_stdout(format_args!($($words)*)) };
-}
-
-/// As that of the standard library.
-macro_rules! println {
-    () => { $crate::output::to_stdout(format_args!("\n")) };
-    ($($words:tt)*) => {
-        $crate::output::to_stdout(format_args!("{}\n", format_args!($($words)*)))
-    };
-}
-
-/// As that of the standard library.
-macro_rules! eprint {
-    ($($words:tt)*) => { $crate::output::to_stderr(format_args!($($words)*)) };
-}
-
-/// As that of the standard library.
-macro_rules! eprintln {
-    () => { $crate::output::to_stderr(format_args!("\n")) };
-    ($($words:tt)*) => {
-        $crate::output::to_stderr(format_args!("{}\n", format_args!($($words)*)))
-    };
 }
 
 #[cfg(test)]

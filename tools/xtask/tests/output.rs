@@ -4,10 +4,12 @@ use std::fs::OpenOptions;
 use std::io::pipe;
 use std::process::{Command, Output, Stdio};
 
-/// Runs a command that prints many lines.
-fn list(stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Output {
+/// Commands that print many lines.
+const COMMANDS: [&[&str]; 2] = [&["test", "--list"], &["help"]];
+
+fn run(words: &[&str], stdout: Stdio, stderr: Stdio) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-    command.args(["test", "--list"]).stdout(stdout).stderr(stderr);
+    command.args(words).stdout(stdout).stderr(stderr);
     command.spawn().unwrap().wait_with_output().unwrap()
 }
 
@@ -23,16 +25,24 @@ fn full() -> Stdio {
 
 #[test]
 fn output_that_is_closed_is_no_failure() {
-    let Output { status, stderr, .. } = list(closed(), Stdio::piped());
-    assert_eq!((status.code(), String::from_utf8_lossy(&stderr).as_ref()), (Some(0), ""));
-    assert_eq!(list(closed(), closed()).status.code(), Some(0));
+    for words in COMMANDS {
+        let Output { status, stderr, .. } = run(words, closed(), Stdio::piped());
+        assert_eq!((status.code(), String::from_utf8_lossy(&stderr).as_ref()), (Some(0), ""));
+        assert_eq!(run(words, closed(), closed()).status.code(), Some(0), "{words:?}");
+    }
 }
 
 #[test]
 fn output_that_is_lost_is_a_failure() {
-    let Output { status, stderr, .. } = list(full(), Stdio::piped());
-    let stderr = String::from_utf8_lossy(&stderr);
-    assert_eq!(status.code(), Some(125), "{stderr}");
-    assert!(stderr.starts_with("cops: standard output could not be written: "), "{stderr}");
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    for words in COMMANDS {
+        let Output { status, stderr, .. } = run(words, full(), Stdio::piped());
+        let stderr = String::from_utf8_lossy(&stderr);
+        assert_eq!(status.code(), Some(125), "{words:?}: {stderr}");
+        assert!(
+            stderr.starts_with("cops: ") && stderr.contains("could not be written"),
+            "{stderr}"
+        );
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert_eq!(run(words, full(), full()).status.code(), Some(125), "{words:?}");
+    }
 }

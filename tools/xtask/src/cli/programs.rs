@@ -105,7 +105,8 @@ impl Personality {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The exit code is the program's; 128 + signal if it was killed, 124 on time-out, 125 if the\n\
-    system could not run it to its end. Standard error has the program's and the kernel's messages.\n\n\
+    system could not run it to its end, or if it ended with 0 and output could not be written (a full\n\
+    disk). Standard error has the program's and the kernel's messages.\n\n\
     Examples:\n  \
     ./cops exec /bin/hello a b\n  \
     ./cops exec --smp 1 --timeout 10 /bin/fault; echo $?\n  \

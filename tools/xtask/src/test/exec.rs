@@ -76,6 +76,10 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         }
         cases.push(Case::judged(name, &wrong));
     }
+    let name = "output that is lost";
+    if context.is_chosen(name) {
+        cases.push(Case::judged(name, &lost_output(name)?));
+    }
     let name = "another scheduler serves in another order, and one that is none is refused";
     if context.is_chosen(name) {
         cases.push(Case::judged(name, &other_scheduler(context, name)?));
@@ -103,7 +107,34 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(cases)
 }
 
-/// Boots on harts without one of the extensions that the kernel is built for.
+/// Runs programs with output that this host cannot write. That fails, unless the program has failed.
+fn lost_output(name: &str) -> Outcome<Vec<String>> {
+    let mut wrong = Vec::new();
+    for (redirection, program, code) in [
+        ("> /dev/full", "/bin/hello", 125),
+        ("2> /dev/full", "/bin/hello", 0),
+        ("2> /dev/full", "/bin/fault", 139),
+    ] {
+        let ours = cops()?;
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec \"$@\" {redirection}"), "sh"]);
+        command.arg(ours.get_program()).args(ours.get_args()).args(["exec", program]);
+        command.envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut step = step(name);
+        let result = capture(&mut command, Some(LIMIT), |line| step.detail(line))?;
+        let mut faults = status(&result, code);
+        let is_said = result.stderr.contains("standard output could not be written");
+        if is_said != (code == 125) {
+            faults.push("that output was lost is said if it was, and only then".to_owned());
+        }
+        if !faults.is_empty() {
+            faults.push(format!("{program} {redirection}: {}", result.everything()));
+        }
+        wrong.extend(faults);
+    }
+    Ok(wrong)
+}
+
 /// Boots with the built scheduler, with the one without priorities, and with a file that is none.
 fn other_scheduler(context: &Context<'_>, name: &str) -> Outcome<Vec<String>> {
     let first_come = vdso::first_come(context.workspace);
@@ -138,6 +169,7 @@ fn waiting_awake(name: &str) -> Outcome<Vec<String>> {
     Ok(wrong)
 }
 
+/// Boots on harts without one of the extensions that the kernel is built for.
 fn missing_extension_is_named(context: &Context<'_>) -> Outcome<Vec<String>> {
     let prepared = context.prepared()?;
     let machine = MachineOptions::new(2, "512M");

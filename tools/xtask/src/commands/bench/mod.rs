@@ -35,10 +35,10 @@ use serde_json::{Map, Value, json};
 
 use super::Prepared;
 use crate::cli::{Bench, Machine, Measurement};
-use crate::error::{Because, Outcome};
+use crate::error::Outcome;
 use crate::service;
 use crate::terminal::Progress;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, write_whole};
 
 pub use matrix::rounds::WORST;
 
@@ -235,8 +235,7 @@ fn publish(file: &Path, document: &Map<String, Value>, report: &str) -> Outcome<
         of("commit"),
         of("qemu")
     );
-    std::fs::write(file, format!("{report}{made}"))
-        .because(|| format!("cannot write {}", file.display()))?;
+    write_whole(file, format!("{report}{made}").as_bytes())?;
     println!("report: {}", file.display());
     Ok(())
 }
