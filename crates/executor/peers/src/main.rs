@@ -1,5 +1,6 @@
 //! The command line: what to measure, and where the result goes.
 
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -128,12 +129,23 @@ fn measure(
         return ExitCode::FAILURE;
     }
     let report = Report::new(plan, &outcome);
-    println!("{}", report.text.trim_end());
+    // The files first: they must not be lost with an output that is closed (`| head`).
+    let are_written = write(&report, plan, output, json);
+    let _ = writeln!(io::stdout(), "{}", report.text.trim_end());
+    if !are_written {
+        return ExitCode::FAILURE;
+    }
+    let is_good = outcome.failures.is_empty() && exceeded.is_empty();
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Writes the files that are asked for. Returns whether that succeeded.
+fn write(report: &Report, plan: &Plan, output: Option<PathBuf>, json: Option<PathBuf>) -> bool {
     let published = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/results");
     if let Some(folder) = output.or_else(|| (!plan.is_partial()).then(published)) {
         if let Err(error) = report.write(&folder) {
             eprintln!("cannot write into {}: {error}", folder.display());
-            return ExitCode::FAILURE;
+            return false;
         }
         eprintln!("executor.md and executor.json are in {}", folder.display());
     }
@@ -141,10 +153,9 @@ fn measure(
         && let Err(error) = report.write_data(&file)
     {
         eprintln!("cannot write {}: {error}", file.display());
-        return ExitCode::FAILURE;
+        return false;
     }
-    let is_good = outcome.failures.is_empty() && exceeded.is_empty();
-    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    true
 }
 
 fn list() {

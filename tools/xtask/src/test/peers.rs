@@ -1,7 +1,7 @@
 //! Tests the program that measures cops-executor beside other executors, and counts by valgrind
 //! what cops-executor's operations cost: no more than `crates/executor/peers/src/limits.rs` allows.
 //! The program is a workspace of its own. Both parts use its optimised build, so that it is built
-//! once.
+//! once. The comparison of services, which has dependencies of its own, is only checked.
 
 use std::process::Command;
 
@@ -15,9 +15,13 @@ use crate::terminal::Progress;
 
 const MANIFEST: &str = "crates/executor/peers/Cargo.toml";
 const LIMITS: &str = "instructions are within their limits";
+const SERVICE: &str = "the comparison of services compiles";
 
 pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     let mut cases = tests(context)?;
+    if context.is_chosen(SERVICE) {
+        cases.push(service(context)?);
+    }
     if context.is_chosen(LIMITS) {
         match packages::ensure(&[packages::VALGRIND], Progress::Lines) {
             Ok(()) => cases.push(limits(context)?),
@@ -38,6 +42,15 @@ fn tests(context: &Context<'_>) -> Outcome<Vec<Case>> {
         cases.push(Case::failed("cargo test", cargo_output::complaints(&captured.stdout)));
     }
     Ok(cases)
+}
+
+/// Only `./cops report measure two-classes` builds it otherwise.
+fn service(context: &Context<'_>) -> Outcome<Case> {
+    let mut command = Command::new("cargo");
+    command.args(["check", "--quiet", "--features", "service"]);
+    let captured = cargo(context, command, "peers, service", &[])?;
+    let wrong = if captured.succeeded() { Vec::new() } else { vec![captured.everything()] };
+    Ok(Case::judged(SERVICE, &wrong))
 }
 
 fn limits(context: &Context<'_>) -> Outcome<Case> {

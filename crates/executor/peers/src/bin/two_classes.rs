@@ -1,6 +1,6 @@
 //! The command line of the comparison of services: `service` says what it is.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -81,9 +81,12 @@ fn measure(arguments: &Arguments) -> io::Result<u64> {
         plan.contenders.clone_from(&arguments.contender);
     }
     let rows = experiment::run(&plan, &process::processors()?, |what| eprintln!("{what}"))?;
-    println!("{}", outcome::table(&rows));
-    if let Some(folder) = &arguments.output {
-        outcome::write(folder, &plan, &rows)?;
-    }
+    // The files first: they must not be lost with an output that is closed (`| head`).
+    let written = match &arguments.output {
+        Some(folder) => outcome::write(folder, &plan, &rows),
+        None => Ok(()),
+    };
+    let _ = writeln!(io::stdout(), "{}", outcome::table(&rows));
+    written?;
     Ok(outcome::errors(&rows))
 }

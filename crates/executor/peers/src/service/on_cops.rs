@@ -28,7 +28,7 @@ impl Platform for OnCops {
     type Stream = Async<TcpStream>;
 
     fn spawn_greeting(self, stream: Self::Stream) {
-        drop(self.0.spawn(server::greet(self, stream), Priority::MOST_URGENT));
+        drop(self.0.spawn_at(server::greet(self, stream), Priority::MOST_URGENT));
     }
 
     fn spawn_serving(self, class: Class, stream: Self::Stream) {
@@ -36,7 +36,7 @@ impl Platform for OnCops {
             Class::Interactive => 8,
             Class::Batch => 48,
         };
-        drop(self.0.spawn(server::serve::<Self>(stream), Priority::saturating(level)));
+        drop(self.0.spawn_at(server::serve::<Self>(stream), Priority::saturating(level)));
     }
 
     fn yield_now() -> impl Future<Output = ()> + Send {
