@@ -107,7 +107,8 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     Ok(cases)
 }
 
-/// Runs programs with output that this host cannot write. That fails, unless the program has failed.
+/// Runs programs with output that this host cannot write. That is a failure; a program that has
+/// failed keeps its status.
 fn lost_output(name: &str) -> Outcome<Vec<String>> {
     let mut wrong = Vec::new();
     for (redirection, program, code) in [
