@@ -65,6 +65,7 @@ pub mod stops;
 pub mod switchers;
 pub mod tags;
 pub mod terminal;
+pub mod timekeeper;
 pub mod tree;
 pub mod turn;
 pub mod tutorial;

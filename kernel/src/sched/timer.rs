@@ -6,16 +6,18 @@
 //! at a time. If more are due, it continues at their level, so that thousands of sleeps that end at
 //! once delay nothing more urgent than themselves. Its time is charged to the sleeping processes.
 //! The hart on which the earliest deadline was last armed is the *timekeeper*. The others arm their
-//! clocks only for their time slices, so a deadline wakes one hart and not all.
+//! clocks only for their time slices, so a deadline wakes one hart and not all. The transitions are
+//! `cops_algorithms::timekeeper`, which the model checker explores.
 
 use alloc::sync::Arc;
 use core::future::poll_fn;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicU64, Ordering::*};
 use core::task::{Poll, Waker};
 
 use cops_abi::Priority;
 use cops_abi::file::Time;
 use cops_algorithms::deadlines::{Deadlines, Key};
+use cops_algorithms::timekeeper::Timekeeper;
 use cops_algorithms::wall_clock;
 use cops_fallible::OutOfMemory;
 use cops_lock::{Mutex, MutexGuard};
@@ -55,10 +57,8 @@ struct Queue {
 }
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { sleeps: Deadlines::new(), network: None });
-/// The earliest deadline in the queue, in ticks; `u64::MAX` if there is none.
-static EARLIEST_TICKS: AtomicU64 = AtomicU64::new(u64::MAX);
-/// The hart with its clock armed for [`EARLIEST_TICKS`].
-static TIMEKEEPER: AtomicUsize = AtomicUsize::new(0);
+/// The earliest deadline in the queue, and the hart with its clock armed for it.
+static TIMEKEEPER: Timekeeper = Timekeeper::new();
 /// The service coroutine, for the interrupt handler.
 static SERVICE: Service = Service::new();
 /// End of the current time slice on each hart, or `u64::MAX`.
@@ -105,9 +105,7 @@ impl Timer {
 
 /// Arms the clock if this deadline, which is now in the queue, is the earliest.
 fn schedule_interrupt(queue: MutexGuard<'_, Queue>, deadline_ticks: u64) {
-    if deadline_ticks < EARLIEST_TICKS.load(Relaxed) {
-        EARLIEST_TICKS.store(deadline_ticks, Relaxed);
-        TIMEKEEPER.store(arch::hart_index(), Relaxed);
+    if TIMEKEEPER.bring_forward(arch::hart_index(), deadline_ticks) {
         drop(queue);
         arm();
     }
@@ -273,12 +271,7 @@ fn arm() {
 /// When this hart's slice ends or, if it keeps the time, the earliest deadline is due.
 fn next_event() -> u64 {
     let hart = arch::hart_index();
-    let slice_end = SLICE_END_TICKS[hart].load(Relaxed);
-    if TIMEKEEPER.load(Relaxed) == hart {
-        slice_end.min(EARLIEST_TICKS.load(Relaxed))
-    } else {
-        slice_end
-    }
+    SLICE_END_TICKS[hart].load(Relaxed).min(TIMEKEEPER.ticks_for(hart))
 }
 
 /// Interrupts this hart at `deadline_ticks`, or sooner if its clock is armed for that.
@@ -300,9 +293,8 @@ pub fn on_interrupt() {
         // The switching coroutine notices, because it compares its slice's end with the clock.
         SLICE_END_TICKS[hart].store(u64::MAX, Relaxed);
     }
-    if EARLIEST_TICKS.load(Relaxed) <= now && TIMEKEEPER.load(Relaxed) == hart {
+    if TIMEKEEPER.take_due(hart, now) {
         // The service arms the clock again; until then this hart's clock is only for its slice.
-        TIMEKEEPER.store(usize::MAX, Relaxed);
         if let Some(service) = SERVICE.id() {
             // It may be waiting at the level of less urgent deadlines. Only the queue knows how
             // urgent this one is.
@@ -323,7 +315,7 @@ pub async fn service() {
                 follow(priority);
                 // The clock may have interrupted in between; then its handler raised this coroutine
                 // without effect.
-                if EARLIEST_TICKS.load(Relaxed) <= arch::now_ticks() {
+                if TIMEKEEPER.is_due(arch::now_ticks()) {
                     follow(Priority::MOST_URGENT);
                 }
                 context.waker().wake_by_ref();
@@ -359,8 +351,7 @@ fn serve() -> Option<Priority> {
     }
     let queue = QUEUE.lock();
     let now = arch::now_ticks();
-    EARLIEST_TICKS.store(queue.next_after(now), Relaxed);
-    TIMEKEEPER.store(arch::hart_index(), Relaxed);
+    TIMEKEEPER.appoint(arch::hart_index(), queue.next_after(now));
     let more = queue.due_priority(now);
     drop(queue);
     arm();

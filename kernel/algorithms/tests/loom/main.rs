@@ -10,3 +10,4 @@ mod arrivals;
 mod doorbell;
 mod loaded_root;
 mod standing;
+mod timekeeper;
