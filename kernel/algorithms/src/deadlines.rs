@@ -27,6 +27,14 @@ pub struct Key {
     number: u64,
 }
 
+impl Key {
+    /// When the entry is due.
+    #[must_use]
+    pub fn deadline(&self) -> u64 {
+        self.deadline
+    }
+}
+
 /// The position of an owner with entries at a level. In the order of its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {

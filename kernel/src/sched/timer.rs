@@ -96,9 +96,15 @@ impl Timer {
     }
 
     /// Changes its level.
+    ///
+    /// The service may wait for its turn at the old level, because something is due there. So the
+    /// clock is armed as for a new deadline, also if this one is due: the interrupt raises the
+    /// service.
     pub fn set_priority(&mut self, priority: Priority) {
-        if let Some(key) = QUEUE.lock().sleeps.set_priority(self.key, priority) {
+        let mut queue = QUEUE.lock();
+        if let Some(key) = queue.sleeps.set_priority(self.key, priority) {
             self.key = key;
+            schedule_interrupt(queue, key.deadline());
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Decision 59, which root a hart has loaded, and where a switching coroutine is, under the model
-//! checker: every interleaving, and every value that a weakly ordered load may see, of a few harts.
-//! A scene for each pair of transitions that can meet.
+//! Decision 59, which root a hart has loaded, where a switching coroutine is, and which hart keeps
+//! the time, under the model checker: every interleaving, and every value that a weakly ordered
+//! load may see, of a few harts. A scene for each pair of transitions that can meet.
 //!
 //! `./cops test --only loom`, or
 //! `RUSTFLAGS="--cfg cops_loom" cargo test --release -p cops-algorithms --test loom`

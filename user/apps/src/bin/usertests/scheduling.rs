@@ -97,7 +97,7 @@ fn start_below(arguments: &[&str], ceiling: u8) -> Result<Child, Failure> {
     Ok(process::spawn_below(PROGRAM, arguments, Some(level(ceiling)))?)
 }
 
-async fn end_all(children: &mut [Child]) -> Outcome {
+pub async fn end_all(children: &mut [Child]) -> Outcome {
     for child in children.iter_mut() {
         child.kill()?;
     }
@@ -341,7 +341,7 @@ const SPIN_FOR: Duration = Duration::from_millis(500);
 const SLACK: Duration = Duration::from_millis(1);
 
 /// Waits until all of these have run, and are at `level` or as urgent as their ceiling allows.
-async fn all_at(children: &[Child], level: u32) -> Outcome {
+pub async fn all_at(children: &[Child], level: u32) -> Outcome {
     until("all that spin have begun", || {
         let all = inspect::processes()?;
         let has_begun = |child: &Child| {

@@ -1,5 +1,6 @@
 //! Clocks and sleeping.
 
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::future::{Future, poll_fn};
@@ -17,9 +18,10 @@ use cops::task::{self, Priority};
 use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
 use futures_util::future::join_all;
 
-use crate::harness::{Failure, Outcome, PATIENCE, soon, time_is_counted};
+use crate::harness::{Failure, Outcome, PATIENCE, harts, soon, start, time_is_counted};
+use crate::processes::HELPER;
 use crate::raw::{self, Asked};
-use crate::{check, check_equal, tests};
+use crate::{check, check_equal, scheduling, tests};
 
 tests! { timers:
     never_too_early,
@@ -31,6 +33,8 @@ tests! { timers:
     real_time,
     many,
     cancelled,
+    a_sleep_that_is_raised_before_it_ends_ends_in_time,
+    a_sleep_that_is_raised_after_it_was_due_ends_at_once,
     a_sleep_without_memory_lets_others_run,
 }
 
@@ -216,6 +220,62 @@ async fn cancelled() -> Outcome {
         let long = sleep(Duration::from_secs(100));
         check!(timeout(Duration::from_micros(50), long).await.is_err(), "a long sleep was short");
     }
+    Ok(())
+}
+
+/// The crowd sleeps for so long, while the programs are started that keep all harts.
+const CROWD_SLEEPS: Duration = Duration::from_millis(150);
+
+/// While every hart computes at level 20, a crowd of sleeps at level 40 is due, so the kernel
+/// serves that level later. One more sleep of that level, which ends at `end` after the crowd's, is
+/// raised to level 1 at `raise`. Returns how late it ends.
+async fn raised(end: Duration, raise: Duration) -> Result<Duration, Failure> {
+    const CROWD: usize = 8;
+    let Some(own) = task::current() else { return Err(Failure("no coroutine".into())) };
+    let due = Instant::now() + CROWD_SLEEPS;
+    let low = Priority::saturating(40);
+    let crowd: Vec<_> = (0..CROWD).map(|_| task::spawn_join(sleep_until(due), low)).collect();
+    let sleeper = async move {
+        sleep_until(due + end).await;
+        Instant::now()
+    };
+    let sleeper = task::spawn_join(sleeper, low);
+    // Less urgent than those that sleep: all of them have begun when this sleep ends.
+    task::set_priority(own, Priority::LEAST_URGENT);
+    sleep(Duration::from_millis(10)).await;
+    task::set_priority(own, Priority::saturating(1));
+    task::yield_now().await;
+    let mut spinners = Vec::new();
+    for _ in 0..harts() {
+        spinners.push(start(&[HELPER, "spin-at", "20"])?);
+    }
+    scheduling::all_at(&spinners, 20).await?;
+    let is_early = Instant::now() < due;
+    sleep_until(due + raise).await;
+    task::set_priority(sleeper.id(), Priority::saturating(1));
+    // The programs would keep a sleep that is not raised from ending.
+    let limit = if time_is_counted() { Duration::from_millis(300) } else { PATIENCE };
+    let ended = timeout(limit, sleeper).await;
+    scheduling::end_all(&mut spinners).await?;
+    for sleep in soon("the crowd", join_all(crowd)).await? {
+        sleep?;
+    }
+    check!(is_early || !time_is_counted(), "the programs took too long to start");
+    let Ok(ended) = ended else {
+        return Err(Failure(format!("the sleep was late by more than {limit:?}")));
+    };
+    Ok(ended?.duration_since(due + end.max(raise)))
+}
+
+async fn a_sleep_that_is_raised_before_it_ends_ends_in_time() -> Outcome {
+    let late = raised(Duration::from_millis(20), Duration::from_millis(10)).await?;
+    check!(!time_is_counted() || late < Duration::from_millis(2), "the sleep was late by {late:?}");
+    Ok(())
+}
+
+async fn a_sleep_that_is_raised_after_it_was_due_ends_at_once() -> Outcome {
+    let late = raised(Duration::from_millis(5), Duration::from_millis(10)).await?;
+    check!(!time_is_counted() || late < Duration::from_millis(2), "the sleep was late by {late:?}");
     Ok(())
 }
 
