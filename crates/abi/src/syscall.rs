@@ -266,7 +266,8 @@ numbers! {
     /// [`crate::trace::operation`].
     COPS_TRACE = 4129;
     /// `fail_allocation(n) -> left`: makes the n-th allocation from now (from the kernel's heap or
-    /// of a frame) fail, and only that one; 0 makes none fail. Returns how many allocations the
+    /// of a frame, or a check whether there is memory) fail, and only that one; 0 makes none fail.
+    /// Returns how many allocations the
     /// previous `fail_allocation` still had to count, which is 0 if its allocation has failed. For
     /// tests only: `ENOSYS` without the boot argument `fail-allocation=on`.
     COPS_FAIL_ALLOCATION = 4130;

@@ -72,7 +72,8 @@ impl TimerFile {
     }
 
     /// Sets it: it expires after `first`, or at that time of its clock if `is_absolute`, and then
-    /// at each `interval`; never if `first` is 0. Returns what it was set to.
+    /// at each `interval`; never if `first` is 0 or there is no setter, which needs no memory.
+    /// Returns what it was set to.
     ///
     /// # Errors
     /// `ENOMEM`; nothing has changed.
@@ -81,21 +82,24 @@ impl TimerFile {
         first: u64,
         interval: u64,
         is_absolute: bool,
-        (owner, priority): (Arc<dyn Payer>, Priority),
+        setter: Option<(Arc<dyn Payer>, Priority)>,
     ) -> Result<TimerSetting, Errno> {
         let now = now();
         let offset = if self.is_real { timer::epoch_nanoseconds() } else { 0 };
-        let first = (first > 0).then(|| match is_absolute {
+        let setter = setter.map(|(owner, priority)| Setter { owner, priority });
+        let is_on = first > 0 && setter.is_some();
+        let first = is_on.then(|| match is_absolute {
             true => first.saturating_sub(offset),
             false => now.saturating_add(first),
         });
-        let setter = Setter { owner, priority };
         let expirations = Expirations::new(first, interval);
         let mut state = self.state.lock();
-        let timer = self.arm(&setter, first)?;
+        let timer = match &setter {
+            Some(setter) => self.arm(setter, first)?,
+            None => None,
+        };
         let setting = state.setting(now);
-        let before =
-            core::mem::replace(&mut *state, State { expirations, setter: Some(setter), timer });
+        let before = core::mem::replace(&mut *state, State { expirations, setter, timer });
         drop(state);
         drop(before);
         Ok(setting)

@@ -212,7 +212,8 @@ pub fn prepare() {
     assert!(large.is_ok() && !is_kept(), "an Arc of 72 bytes asks for another layout");
 }
 
-/// Number of allocations, of the heap and of frames, until one fails; 0 if none is to fail.
+/// Number of allocations, of the heap and of frames, and of checks for memory ([`super::admit`]),
+/// until one fails; 0 if none is to fail.
 static FAILS_IN: AtomicU64 = AtomicU64::new(0);
 
 /// Makes the `count`-th allocation from now fail, and only that one; 0 cancels this. Returns what

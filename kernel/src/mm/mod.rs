@@ -76,10 +76,10 @@ use cops_abi::Errno;
 ///
 /// When only the reserve is left, programs get no frames and should get no new objects of the
 /// kernel; the reserve is for work that has already begun. This is only policy: every allocation
-/// can fail.
+/// can fail. A test can make this check fail as it can an allocation.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub fn admit() -> Result<(), Errno> {
-    if frames::is_down_to_reserve() { Err(Errno::ENOMEM) } else { Ok(()) }
+    if frames::is_down_to_reserve() || heap::is_to_fail() { Err(Errno::ENOMEM) } else { Ok(()) }
 }

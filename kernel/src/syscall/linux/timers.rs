@@ -76,9 +76,15 @@ pub fn set(cpu: &VirtualCpu, args: &Arguments<'_>) -> CallResult {
     let (interval, first) = bytes.split_at(time::TIMESPEC_BYTES);
     let (interval, first) = (time::nanoseconds_of(interval)?, time::nanoseconds_of(first)?);
     let file = args.file(0)?;
-    mm::admit()?;
-    let setter = Setter { process: Arc::downgrade(process), number: process.id };
-    let setter = (try_arc(setter)? as Arc<dyn Payer>, process.current_priority(cpu));
+    let setter = match first {
+        // To switch it off needs no memory.
+        0 => None,
+        _ => {
+            mm::admit()?;
+            let setter = Setter { process: Arc::downgrade(process), number: process.id };
+            Some((try_arc(setter)? as Arc<dyn Payer>, process.current_priority(cpu)))
+        }
+    };
     let before = with_timer(&file, |timer| timer.set(first, interval, is_absolute, setter))??;
     if let Some(into) = args.optional_structure(3, BYTES)? {
         process.space.copy_out(into, &setting_bytes(before))?;

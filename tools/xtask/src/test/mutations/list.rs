@@ -3,7 +3,7 @@
 //! ```text
 //! == name
 //! file: path in the repository
-//! run: STAGE FILTER (guest, disk, exec, hostile, linux, loom, system, tutorial) | cargo ARGUMENTS OF its test
+//! run: STAGE FILTER (guest, disk, exec, hostile, linux, loom, starve, system, tutorial) | cargo ARGUMENTS OF its test
 //! expect: a text in the failure
 //! --- before
 //! lines that are in the file exactly once
@@ -74,7 +74,7 @@ fn parse_one(entry: &str) -> Option<Mutation> {
     let run = field("run")?;
     let run = match run.split_once(' ')? {
         (
-            stage @ ("guest" | "disk" | "exec" | "hostile" | "linux" | "loom" | "system"
+            stage @ ("guest" | "disk" | "exec" | "hostile" | "linux" | "loom" | "starve" | "system"
             | "tutorial"),
             filter,
         ) => Run::Stage(stage.to_owned(), filter.to_owned()),

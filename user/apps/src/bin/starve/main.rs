@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+mod alarms;
 mod scenarios;
 
 use alloc::format;
@@ -36,6 +37,8 @@ const ONE: &str = "--one";
 /// Exit codes of such a process: its allocation has failed; there was no such allocation.
 const FAILED: u8 = 0;
 const NOT_REACHED: u8 = 1;
+/// Something has failed that needs no memory.
+const BROKEN: u8 = 4;
 /// An upper bound on the allocations of a scenario.
 const ALLOCATIONS_MAX: u64 = 5_000;
 /// A process that takes longer waits for something that the failure has prevented. It is killed,
@@ -79,6 +82,11 @@ fn start_and_end_a_thread() {
     }
 }
 
+/// Ends the scenario: something has failed that needs no memory.
+fn end_as_broken() {
+    let _ = call(number::EXIT_GROUP, [BROKEN.into()]);
+}
+
 /// Makes the `count`-th allocation from now fail. Returns what the previous call had left to count.
 fn fail_allocation(count: u64) -> CallResult {
     call(number::COPS_FAIL_ALLOCATION, [count as usize])
@@ -110,6 +118,10 @@ async fn one(name: &str, count: u64) -> ExitCode {
 async fn all(filter: &str) -> ExitCode {
     if fail_allocation(0).is_err() {
         println!("1..1\nnot ok boot: needs the boot argument fail-allocation=on");
+        return ExitCode::FAILURE;
+    }
+    if let Err(error) = alarms::install() {
+        println!("1..1\nnot ok boot: the program for alarms: {error:?}");
         return ExitCode::FAILURE;
     }
     let chosen: Vec<_> =
@@ -170,7 +182,7 @@ async fn run(name: &str, count: u64) -> Result<bool, String> {
     let status = ended.map_err(|error| format!("allocation {count}: {error:?}"))?;
     match (status.code(), left) {
         (Some(NOT_REACHED), _) => Ok(false),
-        (Some(2 | 3), _) => Err(format!("allocation {count}: it ended with {status}")),
+        (Some(2 | 3 | BROKEN), _) => Err(format!("allocation {count}: it ended with {status}")),
         // A process that did not complete either had a failed allocation or is faulty.
         (_, Ok(0)) => Ok(true),
         _ => Err(format!("it ended with {status} before allocation {count} failed")),

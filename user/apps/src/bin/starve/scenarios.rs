@@ -18,7 +18,7 @@ use cops::task::{self, Priority};
 use cops::thread::Builder;
 use cops::time::{Duration, sleep, timeout};
 
-use crate::call;
+use crate::{alarms, call};
 
 /// A way to use the kernel.
 pub struct Scenario {
@@ -49,6 +49,7 @@ scenarios! {
     children,
     copies,
     programs,
+    alarms,
     virtual_cpus,
     network,
     blocked_threads,
@@ -326,6 +327,31 @@ async fn programs() {
         }
         Ok(child) => {
             let _ = call(number::WAIT4, [child, 0, 0, 0]);
+        }
+        Err(_) => {}
+    }
+}
+
+async fn alarms() {
+    match call(number::CLONE, [usize::from(signal::SIGCHLD), 0, 0, 0, 0]) {
+        Ok(0) => {
+            let words = [alarms::PATH.as_ptr().addr(), 0];
+            let list = words.as_ptr().addr();
+            let _ = call(number::EXECVE, [words[0], list, list + 8]);
+            loop {
+                let _ = call(number::EXIT_GROUP, [9]);
+            }
+        }
+        Ok(child) => {
+            let mut status = 0u32;
+            let place = core::ptr::from_mut(&mut status).addr();
+            // The first of the two may fail.
+            for _ in 0..2 {
+                let _ = call(number::WAIT4, [child, place, 0, 0]);
+            }
+            if status == u32::from(alarms::STILL_ON) << 8 {
+                crate::end_as_broken();
+            }
         }
         Err(_) => {}
     }
