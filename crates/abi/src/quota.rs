@@ -13,6 +13,8 @@ pub mod kind {
     pub const DESCRIPTORS: usize = 3;
     /// Virtual CPUs, each with the call for which it sleeps.
     pub const CPUS: usize = 4;
+    /// Ports of TCP and UDP that sockets are bound to or connect from.
+    pub const PORTS: usize = 5;
 }
 
 /// Third argument of the call that leaves the limit unchanged.

@@ -524,7 +524,7 @@ fn accept(
     }
     waiting?;
     let mut accept = || {
-        let charge = charges::open(process.family)?;
+        let charge = charges::accept(process.family)?;
         let socket = Object::Socket(listener.for_accepted()?);
         let file = try_arc(File::new(socket, open::READ_WRITE | flags))?;
         let Object::Socket(socket) = &file.object else { return Err(Errno::ENOTSOCK) };

@@ -25,6 +25,9 @@ const DESCRIPTORS_MAX: u64 = 262_144;
 /// Virtual CPUs of all processes: so many that a program with 4,000 threads can be started by
 /// another one, which gives it three eighths. Their memory is charged too.
 const CPUS_MAX: u64 = 12_288;
+/// Ports of all processes: three quarters of the 16,384 dynamic ones, so that all processes
+/// together leave some free, which connections that have ended can keep for a while.
+const PORTS_MAX: u64 = 12_288;
 /// The part of all memory (one in so many) that is kept for the kernel's general needs and for
 /// frames in the harts' caches.
 const KERNEL_PART: usize = 16;
@@ -50,7 +53,8 @@ pub fn prepare() -> Result<(), Errno> {
         .and(Kind::Processes, PROCESSES_MAX)
         .and(Kind::Calls, memory / CALLS_PART / CALL_BYTES)
         .and(Kind::Descriptors, DESCRIPTORS_MAX)
-        .and(Kind::Cpus, CPUS_MAX);
+        .and(Kind::Cpus, CPUS_MAX)
+        .and(Kind::Ports, PORTS_MAX);
     TREE.lock().set_root(limits).map_err(errno)
 }
 
@@ -59,6 +63,7 @@ fn errno(refusal: Refusal) -> Errno {
     match refusal {
         Refusal::Over(Kind::Memory) | Refusal::NoMemory => Errno::ENOMEM,
         Refusal::Over(Kind::Descriptors) => Errno::EMFILE,
+        Refusal::Over(Kind::Ports) => Errno::EADDRNOTAVAIL,
         Refusal::Over(Kind::Processes | Kind::Calls | Kind::Cpus) | Refusal::TooDeep => {
             Errno::EAGAIN
         }
@@ -179,7 +184,7 @@ impl Charge {
     /// Charges `amounts`.
     ///
     /// # Errors
-    /// `ENOMEM`, `EMFILE` or `EAGAIN`, depending on the kind that is used up.
+    /// `ENOMEM`, `EMFILE`, `EADDRNOTAVAIL` or `EAGAIN`, depending on the kind that is used up.
     pub fn new(family: Family, amounts: &Amounts) -> Result<Self, Errno> {
         let mut charge = Self::nothing(family);
         charge.grow(amounts)?;
@@ -265,6 +270,28 @@ impl MemoryCharge {
 impl Drop for MemoryCharge {
     fn drop(&mut self) {
         release_memory(self.family, self.bytes);
+    }
+}
+
+/// A port that is charged to a family; dropping it releases the charge. Small, as
+/// [`MemoryCharge`].
+#[derive(Debug)]
+pub struct PortCharge(Family);
+
+impl PortCharge {
+    /// Charges one.
+    ///
+    /// # Errors
+    /// `EADDRNOTAVAIL`, as if all ports were in use.
+    pub fn new(family: Family) -> Result<Self, Errno> {
+        TREE.lock().charge(family, &Amounts::of(Kind::Ports, 1)).map_err(errno)?;
+        Ok(Self(family))
+    }
+}
+
+impl Drop for PortCharge {
+    fn drop(&mut self) {
+        TREE.lock().release(self.0, &Amounts::of(Kind::Ports, 1));
     }
 }
 

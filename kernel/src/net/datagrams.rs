@@ -14,10 +14,12 @@ use cops_fallible::OutOfMemory;
 use cops_net::{Error, PortSearch, Shutdown, UdpSocket};
 use spin::RwLock;
 
+use super::charges;
 use super::queues::Queues;
 use super::socket::errno;
 use super::{Timeouts, stack};
 use crate::mm::PinnedBuffer;
+use crate::mm::quota::{Family, PortCharge};
 use crate::sched::{WaitQueue, Waiting};
 
 /// The state of a socket.
@@ -25,7 +27,7 @@ enum State {
     /// Has no port, or is being bound: the search for a free port takes several portions.
     Fresh(PortSearch),
     /// Has a port, until it is closed.
-    Bound { socket: UdpSocket, peer: Option<Peer> },
+    Bound { socket: UdpSocket, peer: Option<Peer>, _port: PortCharge },
 }
 
 /// What `connect` has set.
@@ -93,22 +95,36 @@ impl Datagrams {
         super::shown(self.v6, address)
     }
 
-    /// Binds the socket to a local address; port 0: any free port. `None`: there are more ports to
-    /// check, call again.
+    /// Binds the socket to a local address; port 0: any free port. The port is charged to `family`
+    /// until the socket is closed. `None`: there are more ports to check, call again.
     ///
     /// # Errors
-    /// `EADDRINUSE`, `EADDRNOTAVAIL`, `EAFNOSUPPORT`, `ENOMEM`, `EINVAL` if it already has one.
-    pub fn bind(&self, address: SocketAddr) -> Result<Option<()>, Errno> {
+    /// `EADDRINUSE`, also beyond the quota, `EADDRNOTAVAIL`, `EAFNOSUPPORT`, `ENOMEM`, `EINVAL` if
+    /// it already has one.
+    pub fn bind(&self, address: SocketAddr, family: Family) -> Result<Option<()>, Errno> {
         if address.is_ipv6() != self.v6 {
             return Err(Errno::EAFNOSUPPORT);
         }
+        self.bind_with(address, || charges::bind(family))
+    }
+
+    /// Binds the socket, with what `charge` returns.
+    fn bind_with(
+        &self,
+        address: SocketAddr,
+        charge: impl FnOnce() -> Result<PortCharge, Errno>,
+    ) -> Result<Option<()>, Errno> {
         let mut state = self.state.write();
         let State::Fresh(search) = &mut *state else { return Err(Errno::EINVAL) };
-        let bound =
-            stack().and_then(|stack| stack.bind_udp_in_portions(address, search).map_err(errno));
+        let bound = stack().and_then(|stack| {
+            let socket = stack.bind_udp_in_portions(address, search).map_err(errno)?;
+            socket.map(|socket| Ok((socket, charge()?))).transpose()
+        });
         match bound {
             Ok(None) => return Ok(None),
-            Ok(Some(socket)) => *state = State::Bound { socket, peer: None },
+            Ok(Some((socket, port))) => {
+                *state = State::Bound { socket, peer: None, _port: port };
+            }
             Err(error) => {
                 *state = State::FRESH;
                 return Err(error);
@@ -124,12 +140,12 @@ impl Datagrams {
     /// [`Self::bind`].
     ///
     /// # Errors
-    /// As [`Self::bind`].
-    pub fn ensure_bound(&self) -> Result<Option<()>, Errno> {
+    /// As [`Self::bind`], but `EADDRNOTAVAIL` beyond the quota.
+    pub fn ensure_bound(&self, family: Family) -> Result<Option<()>, Errno> {
         if let State::Bound { .. } = &*self.state.read() {
             return Ok(Some(()));
         }
-        match self.bind(self.unspecified()) {
+        match self.bind_with(self.unspecified(), || PortCharge::new(family)) {
             // Another thread has been faster.
             Err(Errno::EINVAL) => Ok(Some(())),
             bound => bound,
@@ -140,13 +156,13 @@ impl Datagrams {
     /// [`Self::bind`].
     ///
     /// # Errors
-    /// `EAFNOSUPPORT`, `EACCES` for a broadcast, `ENETUNREACH`, those of [`Self::bind`].
-    pub fn connect(&self, remote: SocketAddr) -> Result<Option<()>, Errno> {
+    /// `EAFNOSUPPORT`, `EACCES` for a broadcast, `ENETUNREACH`, those of [`Self::ensure_bound`].
+    pub fn connect(&self, remote: SocketAddr, family: Family) -> Result<Option<()>, Errno> {
         self.check_remote(remote)?;
-        if self.ensure_bound()?.is_none() {
+        if self.ensure_bound(family)?.is_none() {
             return Ok(None);
         }
-        if let State::Bound { socket, peer } = &mut *self.state.write() {
+        if let State::Bound { socket, peer, .. } = &mut *self.state.write() {
             let (remote, source) = socket.connect(remote).map_err(errno)?;
             *peer = Some(Peer { remote, source });
         }
@@ -155,7 +171,7 @@ impl Datagrams {
 
     /// Receives from every address from now on. The port stays.
     pub fn disconnect(&self) {
-        if let State::Bound { socket, peer } = &mut *self.state.write() {
+        if let State::Bound { socket, peer, .. } = &mut *self.state.write() {
             socket.disconnect();
             *peer = None;
         }
@@ -217,7 +233,7 @@ impl Datagrams {
             self.check_remote(remote)?;
         }
         // A call with an address has bound the socket before.
-        let State::Bound { socket, peer } = &*self.state.read() else {
+        let State::Bound { socket, peer, .. } = &*self.state.read() else {
             return Err(Errno::EDESTADDRREQ);
         };
         let remote = remote.or(peer.map(|peer| peer.remote)).ok_or(Errno::EDESTADDRREQ)?;
@@ -327,7 +343,7 @@ impl Datagrams {
     /// The local address, which is unspecified before the socket is bound. With a peer, it is that
     /// from which datagrams to the peer are sent.
     pub fn local_address(&self) -> SocketAddr {
-        let State::Bound { socket, peer } = &*self.state.read() else {
+        let State::Bound { socket, peer, .. } = &*self.state.read() else {
             return self.unspecified();
         };
         let local = socket.local_address();

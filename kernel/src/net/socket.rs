@@ -19,7 +19,7 @@ use super::options::Options;
 use super::queues::Queues;
 use super::{Timeouts, stack};
 use crate::mm::PinnedBuffer;
-use crate::mm::quota::{Charge, Family, MemoryCharge};
+use crate::mm::quota::{Charge, Family, MemoryCharge, PortCharge};
 use crate::sched::{WaitQueue, Waiting};
 
 /// The state of a socket.
@@ -27,27 +27,31 @@ enum State {
     /// Just created, or being bound: the search for a free port takes several portions.
     Fresh(PortSearch),
     /// Has a local address.
-    Bound(TcpBinding),
+    Bound(TcpBinding, PortCharge),
     /// Accepts connections; those that wait are charged to the family.
-    Listening(Listener, Family),
-    /// Has a connection, or is establishing one.
-    Connected(Connection),
+    Listening(Listener, Family, PortCharge),
+    /// Has a connection, or is establishing one. With the charge of the port to which the socket
+    /// was bound before.
+    Connected(Connection, Option<PortCharge>),
 }
 
 impl State {
     const FRESH: Self = Self::Fresh(PortSearch::new());
 
-    /// Binds a fresh socket. `None`: there are more ports to check, call again.
+    /// Binds a fresh socket, and charges its port to `family`. `None`: there are more ports to
+    /// check, call again.
     ///
     /// # Errors
     /// `EINVAL` if it is not fresh, and those of [`Socket::bind`].
-    fn bind(&mut self, address: SocketAddr) -> Result<Option<()>, Errno> {
+    fn bind(&mut self, address: SocketAddr, family: Family) -> Result<Option<()>, Errno> {
         let Self::Fresh(search) = self else { return Err(Errno::EINVAL) };
-        let bound =
-            stack().and_then(|stack| stack.bind_tcp_in_portions(address, search).map_err(errno));
+        let bound = stack().and_then(|stack| {
+            let binding = stack.bind_tcp_in_portions(address, search).map_err(errno)?;
+            binding.map(|binding| Ok((binding, charges::bind(family)?))).transpose()
+        });
         match bound {
             Ok(None) => return Ok(None),
-            Ok(Some(binding)) => *self = Self::Bound(binding),
+            Ok(Some((binding, port))) => *self = Self::Bound(binding, port),
             Err(error) => {
                 *self = Self::FRESH;
                 return Err(error);
@@ -58,7 +62,7 @@ impl State {
 
     fn connection(&self) -> Option<&Connection> {
         match self {
-            Self::Connected(connection) => Some(connection),
+            Self::Connected(connection, _) => Some(connection),
             _ => None,
         }
     }
@@ -66,9 +70,9 @@ impl State {
     /// A connection that was never established leaves the port to which the socket was bound.
     fn forget_failed(&mut self) {
         match core::mem::replace(self, Self::FRESH) {
-            Self::Connected(failed) if failed.try_connected().is_err() => {
-                if let Some(binding) = failed.into_binding() {
-                    *self = Self::Bound(binding);
+            Self::Connected(failed, port) if failed.try_connected().is_err() => {
+                if let (Some(binding), Some(port)) = (failed.into_binding(), port) {
+                    *self = Self::Bound(binding, port);
                 }
             }
             other => *self = other,
@@ -136,16 +140,17 @@ impl Socket {
         SocketAddr::new(address, 0)
     }
 
-    /// Binds the socket to a local address; port 0: any free port. `None`: there are more ports to
-    /// check, call again.
+    /// Binds the socket to a local address; port 0: any free port. The port is charged to `family`
+    /// as long as the socket has it. `None`: there are more ports to check, call again.
     ///
     /// # Errors
-    /// `EADDRINUSE`, `EADDRNOTAVAIL`, `EAFNOSUPPORT`, `EINVAL` if it already has one.
-    pub fn bind(&self, address: SocketAddr) -> Result<Option<()>, Errno> {
+    /// `EADDRINUSE`, also beyond the quota, `EADDRNOTAVAIL`, `EAFNOSUPPORT`, `EINVAL` if it already
+    /// has one.
+    pub fn bind(&self, address: SocketAddr, family: Family) -> Result<Option<()>, Errno> {
         if address.is_ipv6() != self.v6 {
             return Err(Errno::EAFNOSUPPORT);
         }
-        self.state.write().bind(address)
+        self.state.write().bind(address, family)
     }
 
     /// Makes the socket listen. Up to `backlog` connections can wait to be accepted, and are
@@ -153,21 +158,21 @@ impl Socket {
     /// `None`: call again, as for [`Self::bind`].
     ///
     /// # Errors
-    /// `EINVAL` if it is connected, `ENOMEM`.
+    /// `EINVAL` if it is connected, `ENOMEM`; those of [`Self::bind`] if it is not bound.
     pub fn listen(&self, backlog: usize, family: Family) -> Result<Option<()>, Errno> {
         let mut state = self.state.write();
-        if let State::Listening(listener, _) = &*state {
+        if let State::Listening(listener, ..) = &*state {
             listener.set_backlog(backlog);
             return Ok(Some(()));
         }
         let payer = try_box(BacklogPayer(Charge::standing(family)?))?;
-        if matches!(*state, State::Fresh(_)) && state.bind(self.unspecified())?.is_none() {
+        if matches!(*state, State::Fresh(_)) && state.bind(self.unspecified(), family)?.is_none() {
             return Ok(None);
         }
         match core::mem::replace(&mut *state, State::FRESH) {
-            State::Bound(binding) => {
+            State::Bound(binding, port) => {
                 let listener = binding.listen_paid_by(payer, backlog).map_err(errno)?;
-                *state = State::Listening(listener, family);
+                *state = State::Listening(listener, family, port);
                 drop(state);
                 self.queues.notify_watches();
                 Ok(Some(()))
@@ -185,7 +190,7 @@ impl Socket {
     /// `EINVAL` if it does not listen.
     pub fn payer_of_waiting(&self) -> Result<Option<Family>, Errno> {
         match &*self.state.read() {
-            State::Listening(listener, payer) => {
+            State::Listening(listener, payer, _) => {
                 Ok(listener.readiness().readable.then_some(*payer))
             }
             _ => Err(Errno::EINVAL),
@@ -203,7 +208,7 @@ impl Socket {
         socket: &Socket,
         charge: Box<MemoryCharge>,
     ) -> Result<Option<SocketAddr>, Errno> {
-        let State::Listening(listener, _) = &*self.state.read() else {
+        let State::Listening(listener, ..) = &*self.state.read() else {
             return Err(Errno::EINVAL);
         };
         let connection = match listener.try_accept() {
@@ -214,7 +219,7 @@ impl Socket {
         connection.keep(charge);
         socket.options.apply(&connection);
         let remote = self.shown(connection.remote_address());
-        *socket.state.write() = State::Connected(connection);
+        *socket.state.write() = State::Connected(connection, None);
         Ok(Some(remote))
     }
 
@@ -223,7 +228,8 @@ impl Socket {
     /// the next one begins, and is charged to `family`. `None`: call again, as for [`Self::bind`].
     ///
     /// # Errors
-    /// `EISCONN`, `EAFNOSUPPORT`, `ENOMEM`, and immediate errors of the network.
+    /// `EISCONN`, `EAFNOSUPPORT`, `ENOMEM`, `EADDRNOTAVAIL` without quota for a port, and immediate
+    /// errors of the network.
     pub fn start_connect(
         &self,
         remote: SocketAddr,
@@ -238,31 +244,31 @@ impl Socket {
         }
         state.forget_failed();
         match *state {
-            State::Connected(_) => return Err(Errno::EISCONN),
+            State::Connected(..) => return Err(Errno::EISCONN),
             State::Listening(..) => return Err(Errno::EINVAL),
-            State::Fresh(_) | State::Bound(_) => {}
+            State::Fresh(_) | State::Bound(..) => {}
         }
-        let charge = charges::open(family)?;
+        let charge = charges::connect(family, matches!(*state, State::Bound(..)))?;
         match core::mem::replace(&mut *state, State::FRESH) {
             State::Fresh(mut search) => {
                 match stack()?.connect_in_portions(remote, &mut search).map_err(errno)? {
-                    Some(connection) => *state = State::Connected(connection),
+                    Some(connection) => *state = State::Connected(connection, None),
                     None => {
                         *state = State::Fresh(search);
                         return Ok(None);
                     }
                 }
             }
-            State::Bound(binding) => match binding.connect(remote) {
-                Ok(connection) => *state = State::Connected(connection),
+            State::Bound(binding, port) => match binding.connect(remote) {
+                Ok(connection) => *state = State::Connected(connection, Some(port)),
                 Err((error, binding)) => {
-                    *state = State::Bound(binding);
+                    *state = State::Bound(binding, port);
                     return Err(errno(error));
                 }
             },
             other => *state = other,
         }
-        if let State::Connected(connection) = &*state {
+        if let State::Connected(connection, _) = &*state {
             connection.keep(charge);
             self.options.apply(connection);
         }
@@ -277,7 +283,7 @@ impl Socket {
     /// As on Linux, a failure is reported once: here or as `SO_ERROR`. In the second case it is
     /// `ECONNABORTED` here.
     pub fn attempt_connect(&self) -> Option<CallResult> {
-        let State::Connected(connection) = &*self.state.read() else {
+        let State::Connected(connection, _) = &*self.state.read() else {
             return Some(Err(Errno::ENOTCONN));
         };
         match connection.try_connected() {
@@ -352,7 +358,7 @@ impl Socket {
     /// are none yet.
     pub fn attempt_peek(&self, buffer: &PinnedBuffer) -> Option<CallResult> {
         let state = self.state.read();
-        let State::Connected(connection) = &*state else { return Some(Err(Errno::ENOTCONN)) };
+        let State::Connected(connection, _) = &*state else { return Some(Err(Errno::ENOTCONN)) };
         // No more than this is in the connection's buffer.
         let length = buffer.len().min(super::tcp_buffer_bytes());
         let mut copy = List::new();
@@ -377,7 +383,7 @@ impl Socket {
         move_part: impl Fn(&Connection, usize) -> Result<usize, Error>,
     ) -> Option<CallResult> {
         let state = self.state.read();
-        let State::Connected(connection) = &*state else { return Some(Err(Errno::ENOTCONN)) };
+        let State::Connected(connection, _) = &*state else { return Some(Err(Errno::ENOTCONN)) };
         let mut done = 0;
         while done < length {
             match move_part(connection, done) {
@@ -397,7 +403,7 @@ impl Socket {
     /// Number of received bytes that a read finds.
     pub fn unread_bytes(&self) -> usize {
         match &*self.state.read() {
-            State::Connected(connection) => connection.unread_bytes(),
+            State::Connected(connection, _) => connection.unread_bytes(),
             _ => 0,
         }
     }
@@ -411,9 +417,9 @@ impl Socket {
     pub fn readiness(&self) -> u32 {
         match &*self.state.read() {
             // As on Linux: a connection that is over, and was never begun.
-            State::Fresh(_) | State::Bound(_) => WRITABLE | HANG_UP,
-            State::Listening(listener, _) => bits_if(listener.readiness().readable, READABLE),
-            State::Connected(connection) => {
+            State::Fresh(_) | State::Bound(..) => WRITABLE | HANG_UP,
+            State::Listening(listener, ..) => bits_if(listener.readiness().readable, READABLE),
+            State::Connected(connection, _) => {
                 let ready = connection.readiness();
                 bits_if(ready.readable, READABLE)
                     | bits_if(ready.writable, WRITABLE)
@@ -429,15 +435,15 @@ impl Socket {
     pub fn listen_for(&self, waiting: Waiting) -> bool {
         let waker = self.queues.waker(waiting);
         match (&*self.state.read(), waiting) {
-            (State::Connected(connection), Waiting::ToRead) => {
+            (State::Connected(connection, _), Waiting::ToRead) => {
                 return connection.register_receive_waker(&waker);
             }
-            (State::Connected(connection), Waiting::ToWrite) => {
+            (State::Connected(connection, _), Waiting::ToWrite) => {
                 connection.register_send_waker(&waker)
             }
-            (State::Listening(listener, _), _) => listener.register_waker(&waker),
+            (State::Listening(listener, ..), _) => listener.register_waker(&waker),
             // Attempts in these states fail immediately.
-            (State::Fresh(_) | State::Bound(_), _) => {}
+            (State::Fresh(_) | State::Bound(..), _) => {}
         }
         true
     }
@@ -456,7 +462,7 @@ impl Socket {
     /// next call finds the error.
     #[cold]
     pub fn restore_error(&self, error: Errno) {
-        if let State::Connected(connection) = &*self.state.read() {
+        if let State::Connected(connection, _) = &*self.state.read() {
             connection.restore_error(|failure| errno(failure) == error);
         }
     }
@@ -464,7 +470,7 @@ impl Socket {
     /// How the connection has failed, once.
     pub fn take_error(&self) -> Option<Errno> {
         match &*self.state.read() {
-            State::Connected(connection) => connection.take_error().map(errno),
+            State::Connected(connection, _) => connection.take_error().map(errno),
             _ => None,
         }
     }
@@ -493,10 +499,10 @@ impl Socket {
     /// `ENOTCONN`.
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         match &*self.state.read() {
-            State::Connected(connection) => return connection.shutdown(how).map_err(errno),
+            State::Connected(connection, _) => return connection.shutdown(how).map_err(errno),
             State::Listening(..) if how == Shutdown::Write => return Ok(()),
             State::Listening(..) => {}
-            State::Fresh(_) | State::Bound(_) => return Err(Errno::ENOTCONN),
+            State::Fresh(_) | State::Bound(..) => return Err(Errno::ENOTCONN),
         }
         self.stop_listening();
         Ok(())
@@ -506,9 +512,9 @@ impl Socket {
     fn stop_listening(&self) {
         let mut state = self.state.write();
         match core::mem::replace(&mut *state, State::FRESH) {
-            State::Listening(listener, _) => {
+            State::Listening(listener, _, port) => {
                 if let Some(binding) = listener.into_binding() {
-                    *state = State::Bound(binding);
+                    *state = State::Bound(binding, port);
                 }
             }
             // Another call has been first.
@@ -525,9 +531,9 @@ impl Socket {
     pub fn local_address(&self) -> Result<SocketAddr, Errno> {
         Ok(self.shown(match &*self.state.read() {
             State::Fresh(_) => self.unspecified(),
-            State::Bound(binding) => binding.local_address(),
-            State::Listening(listener, _) => listener.local_address(),
-            State::Connected(connection) => connection.local_address(),
+            State::Bound(binding, _) => binding.local_address(),
+            State::Listening(listener, ..) => listener.local_address(),
+            State::Connected(connection, _) => connection.local_address(),
         }))
     }
 
@@ -537,7 +543,7 @@ impl Socket {
     /// `ENOTCONN` before the connection is established, and after it has ended.
     pub fn remote_address(&self) -> Result<SocketAddr, Errno> {
         match &*self.state.read() {
-            State::Connected(connection) if connection.is_connected() => {
+            State::Connected(connection, _) if connection.is_connected() => {
                 Ok(self.shown(connection.remote_address()))
             }
             _ => Err(Errno::ENOTCONN),

@@ -308,6 +308,7 @@ impl<'a> Arguments<'a> {
             quota::kind::CALLS => Ok(Kind::Calls),
             quota::kind::DESCRIPTORS => Ok(Kind::Descriptors),
             quota::kind::CPUS => Ok(Kind::Cpus),
+            quota::kind::PORTS => Ok(Kind::Ports),
             _ => Err(Errno::EINVAL),
         }
     }

@@ -387,7 +387,7 @@ fn dispatch(
         number::SOCKET => {
             network::socket(process, args.number(0), args.number(1), args.number(2)).into()
         }
-        number::BIND => network::bind(&args.socket(0)?, args.socket_address(1)?).into(),
+        number::BIND => network::bind(process, &args.socket(0)?, args.socket_address(1)?).into(),
         number::LISTEN => network::listen(process, &args.socket(0)?, args.number(1)).into(),
         number::ACCEPT => {
             let (socket, peer) = (args.socket(0)?, args.optional_address_out(1)?);
@@ -410,7 +410,7 @@ fn dispatch(
         number::GETPEERNAME => {
             network::remote_address(&args.socket(0)?, || args.address_out(1)).into()
         }
-        number::SENDTO => match network::send_to(args.udp_socket(0)?, &args)? {
+        number::SENDTO => match network::send_to(process, args.udp_socket(0)?, &args)? {
             Some(operation) => submit(cpu, frame, operation),
             None => Reply::Again,
         },

@@ -43,10 +43,14 @@ pub fn socket(process: &Process, domain: usize, kind: usize, protocol: usize) ->
 /// `bind(fd, *const sockaddr, length)`.
 ///
 /// `Ok(None)`: a portion is completed, call again.
-pub fn bind(socket: &SocketFile, address: SocketAddr) -> Result<Option<usize>, Errno> {
+pub fn bind(
+    process: &Process,
+    socket: &SocketFile,
+    address: SocketAddr,
+) -> Result<Option<usize>, Errno> {
     let bound = match socket.any() {
-        AnySocket::Stream(socket) => socket.bind(address),
-        AnySocket::Datagrams(socket) => socket.bind(address),
+        AnySocket::Stream(socket) => socket.bind(address, process.family),
+        AnySocket::Datagrams(socket) => socket.bind(address, process.family),
     };
     Ok(bound?.map(|()| 0))
 }
@@ -100,7 +104,7 @@ pub fn connect(
         }
         (AnySocket::Stream(_), None) => return Err(Errno::EAFNOSUPPORT),
         (AnySocket::Datagrams(socket), Some(address)) => {
-            let connected = socket.connect(address)?;
+            let connected = socket.connect(address, process.family)?;
             return Ok(connected.map_or(Connecting::Again, |()| Connecting::Done));
         }
         (AnySocket::Datagrams(socket), None) => {
@@ -182,11 +186,15 @@ pub fn receive_options(flags: usize) -> Result<DatagramOptions, Errno> {
 /// `sendto(fd, buffer, length, flags, *const sockaddr or 0, length)` of a UDP socket.
 ///
 /// `Ok(None)`: a portion is completed, call again.
-pub fn send_to(socket: SocketFile, args: &Arguments<'_>) -> Result<Option<Operation>, Errno> {
+pub fn send_to(
+    process: &Process,
+    socket: SocketFile,
+    args: &Arguments<'_>,
+) -> Result<Option<Operation>, Errno> {
     let options = send_options(args.number(3))?;
     let pieces = Pieces::of_range(args.range(1)?);
     let target = args.optional_socket_address(4)?;
-    if target.is_some() && socket.datagrams()?.ensure_bound()?.is_none() {
+    if target.is_some() && socket.datagrams()?.ensure_bound(process.family)?.is_none() {
         return Ok(None);
     }
     let call = DatagramCall::send(socket.into_file(), pieces, target, options)?;

@@ -219,7 +219,8 @@ fn connect(process: &Process, address: u32, local_port: u16, remote_port: u16) -
     let remote = SocketAddr::new(IpAddr::V4(Ipv4Addr::from_bits(address)), remote_port);
     let socket = Datagrams::new(false)?;
     // A given port is found, or not, in one portion.
-    socket.bind(local)?.and(socket.connect(remote)?).ok_or(Errno::EAGAIN)?;
+    let family = process.family;
+    socket.bind(local, family)?.and(socket.connect(remote, family)?).ok_or(Errno::EAGAIN)?;
     insert(process, Object::Datagrams(socket))
 }
 
@@ -232,7 +233,7 @@ fn listen(process: &Process, port: u16) -> CallResult {
     let socket = Socket::new(false)?;
     // A given port is found, or not, in one portion.
     socket
-        .bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port))?
+        .bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port), process.family)?
         .and(socket.listen(BACKLOG, process.family)?)
         .ok_or(Errno::EAGAIN)?;
     insert(process, Object::Socket(socket))

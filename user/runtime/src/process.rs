@@ -138,12 +138,14 @@ pub enum Resource {
     Descriptors,
     /// Virtual CPUs.
     Cpus,
+    /// Ports of TCP and UDP that sockets are bound to or connect from.
+    Ports,
 }
 
 impl Resource {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Memory, Self::Processes, Self::Calls, Self::Descriptors, Self::Cpus];
+    pub const ALL: [Self; 6] =
+        [Self::Memory, Self::Processes, Self::Calls, Self::Descriptors, Self::Cpus, Self::Ports];
 
     fn kind(self) -> usize {
         match self {
@@ -152,6 +154,7 @@ impl Resource {
             Self::Calls => kind::CALLS,
             Self::Descriptors => kind::DESCRIPTORS,
             Self::Cpus => kind::CPUS,
+            Self::Ports => kind::PORTS,
         }
     }
 }

@@ -14,16 +14,18 @@ pub enum Kind {
     Descriptors = 3,
     /// Virtual CPUs.
     Cpus = 4,
+    /// Ports of TCP and UDP.
+    Ports = 5,
 }
 
 impl Kind {
     /// The kinds, in the order of their numbers.
     pub(super) const ALL: [Self; KINDS] =
-        [Self::Memory, Self::Processes, Self::Calls, Self::Descriptors, Self::Cpus];
+        [Self::Memory, Self::Processes, Self::Calls, Self::Descriptors, Self::Cpus, Self::Ports];
 }
 
 /// Number of kinds.
-pub const KINDS: usize = 5;
+pub const KINDS: usize = 6;
 
 /// An amount of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

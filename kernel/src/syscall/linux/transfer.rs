@@ -197,7 +197,8 @@ fn move_datagrams(
         Waiting::ToWrite => network::send_options(flags)?,
     };
     // Also if no message turns out to have an address.
-    if direction == Waiting::ToWrite && socket.datagrams()?.ensure_bound()?.is_none() {
+    let family = cpu.process.family;
+    if direction == Waiting::ToWrite && socket.datagrams()?.ensure_bound(family)?.is_none() {
         return Ok(Reply::Again);
     }
     let deadline_ticks = match (direction, count) {

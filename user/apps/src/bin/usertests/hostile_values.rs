@@ -253,7 +253,7 @@ const NO_PROCESSES: [usize; 4] = [0x7fff_0000, 1 << 32, 1 << 63, usize::MAX];
 
 async fn bad_quotas() -> Outcome {
     let before = quota(0, Resource::Memory)?.limit;
-    for kind in [5, 1 << 32, usize::MAX] {
+    for kind in [6, 1 << 32, usize::MAX] {
         raw::refused("quota's kind", number::COPS_QUOTA, [0, kind, ONLY_ASK, 0], &[EINVAL])?;
         raw::refused("quota's kind, to set it", number::COPS_QUOTA, [0, kind, 1, 0], &[EINVAL])?;
     }

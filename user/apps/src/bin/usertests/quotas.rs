@@ -3,13 +3,16 @@
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 use cops::abi::Errno;
+use cops::abi::errno::CallResult;
 use cops::abi::layout::PAGE_BYTES;
+use cops::abi::socket::{ADDRESS_BYTES_MAX, AF_INET, SOCK_DGRAM, SOCK_STREAM, encode};
 use cops::abi::syscall::{
-    ACCEPT, CLOCK_NANOSLEEP, COPS_QUOTA, MUNMAP, READ, WRITE, WRITEV, signal,
+    ACCEPT, BIND, CLOCK_NANOSLEEP, CONNECT, COPS_QUOTA, MUNMAP, READ, SOCKET, WRITE, WRITEV, signal,
 };
-use cops::io::{AsFd, Read, Write, pipe};
+use cops::io::{AsFd, Fd, Read, Write, pipe};
 use cops::memory::statistics;
 use cops::net::{Ipv4Addr, TcpListener, TcpStream};
 use cops::process::{self, Child, ExitCode, Resource};
@@ -17,7 +20,7 @@ use cops::time::{Duration, Instant, sleep, timeout};
 use cops::{inspect, task, wait};
 
 use crate::forks::{Pipe, fork};
-use crate::harness::{Failure, Outcome, errno, run, soon, start, start_tied};
+use crate::harness::{Failure, Outcome, errno, run, soon, start, start_tied, until};
 use crate::processes::HELPER;
 use crate::raw::{self, Asked};
 use crate::{check, check_equal, tests};
@@ -32,6 +35,8 @@ tests! { quotas:
     connections_that_are_closed_are_charged,
     a_connection_that_cannot_be_paid_for_waits,
     gathered_writes_are_charged,
+    ports_are_charged_while_a_socket_is_bound,
+    a_port_hog_beside_an_innocent_process,
     sleeps_by_the_thousand_beside_an_honest_sleep,
     more_descriptors_than_there_are,
     a_fork_bomb,
@@ -54,6 +59,7 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
         ["hold-common-buffers"] => hold_common_buffers(false),
         ["hold-copied-buffers"] => hold_common_buffers(true),
         ["hold-pipes"] => hold_pipes(),
+        ["hold-ports"] => hold_ports(),
         ["hold-sleeps"] => hold_sleeps(),
         ["fork-bomb"] => fork_bomb(),
         ["attack-quotas", target] => attack(target),
@@ -464,6 +470,91 @@ async fn sleeps_by_the_thousand_beside_an_honest_sleep() -> Outcome {
     Ok(())
 }
 
+/// 127.0.0.1 and any port.
+const ANY_PORT: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+
+/// A new socket of this kind.
+fn socket(kind: usize) -> Result<Fd, Failure> {
+    Ok(Fd::from_raw(raw::call(SOCKET, [AF_INET.into(), kind, 0])? as i32))
+}
+
+/// Makes a call of a socket, an address and its length.
+fn call_with(number: usize, socket: &Fd, address: impl Into<SocketAddr>) -> CallResult {
+    let mut bytes = [0; ADDRESS_BYTES_MAX];
+    let length = encode(address.into(), &mut bytes);
+    raw::call(number, [socket.as_fd().raw() as usize, bytes.as_ptr().addr(), length])
+}
+
+fn ports() -> Result<u64, Failure> {
+    Ok(process::quota(0, Resource::Ports)?.used)
+}
+
+async fn ports_are_charged_while_a_socket_is_bound() -> Outcome {
+    let before = ports()?;
+    let listener = TcpListener::bind(ANY_PORT)?;
+    check_equal!(ports()? - before, 1, "ports with a listener");
+    let address = listener.local_address()?;
+    let client = soon("a connection", TcpStream::connect(address)).await??;
+    let server = soon("its other end", listener.accept()).await??;
+    check_equal!(ports()? - before, 2, "ports with a connection to it");
+    let bound = socket(SOCK_STREAM)?;
+    check_equal!(call_with(BIND, &bound, ANY_PORT), Ok(0), "bind of a socket that then connects");
+    check_equal!(call_with(CONNECT, &bound, address), Ok(0), "connect from its port");
+    let datagrams = socket(SOCK_DGRAM)?;
+    check_equal!(ports()? - before, 3, "ports with a socket for datagrams that has none");
+    check_equal!(call_with(CONNECT, &datagrams, address), Ok(0), "connect of datagrams");
+    check_equal!(ports()? - before, 4, "ports with datagrams");
+
+    process::set_quota(0, Resource::Ports, before + 4)?;
+    for kind in [SOCK_STREAM, SOCK_DGRAM] {
+        let more = socket(kind)?;
+        check_equal!(call_with(BIND, &more, ANY_PORT), Err(Errno::EADDRINUSE), "one more, bound");
+        let connected = call_with(CONNECT, &more, address);
+        check_equal!(connected, Err(Errno::EADDRNOTAVAIL), "one more, connected");
+    }
+    check_equal!(ports()? - before, 4, "ports after what was refused");
+    drop(datagrams);
+    check_equal!(ports()? - before, 3, "ports without datagrams");
+    let again = TcpListener::bind(ANY_PORT)?;
+    check_equal!(ports()? - before, 4, "ports with another listener");
+    drop((again, bound, client, server, listener));
+    until("the ports of closed sockets are free", || Ok(ports()? == before)).await
+}
+
+/// Binds sockets for as long as there are ports. Fails if anything else ends that.
+fn hold_ports() -> ExitCode {
+    let mut held = Vec::new();
+    loop {
+        let Ok(more) = socket(SOCK_STREAM) else { return ExitCode(2) };
+        match call_with(BIND, &more, ANY_PORT) {
+            Ok(_) => held.push(more),
+            Err(Errno::EADDRINUSE) => return stay(),
+            Err(_) => return ExitCode(3),
+        }
+    }
+}
+
+/// Programs that bind all ports that they can leave some for others, of the same family too.
+async fn a_port_hog_beside_an_innocent_process() -> Outcome {
+    let before = ports()?;
+    let mut hogs = Vec::new();
+    for _ in 0..3 {
+        let hog = start_tied(&[HELPER, "hold-ports"])?;
+        let held = filled(&hog, Resource::Ports).await?;
+        check!((50..=4608).contains(&held), "a hog has {held} ports");
+        hogs.push(hog);
+        let listeners: Result<Vec<_>, _> = (0..40).map(|_| TcpListener::bind(ANY_PORT)).collect();
+        for listener in &listeners? {
+            let address = listener.local_address()?;
+            soon("an innocent connection", TcpStream::connect(address)).await??;
+        }
+    }
+    for hog in hogs {
+        hog.end().await?;
+    }
+    until("the ports are free", || Ok(ports()? == before)).await
+}
+
 async fn more_descriptors_than_there_are() -> Outcome {
     let mut all = Vec::new();
     process::set_quota(0, Resource::Descriptors, 100)?;
@@ -527,7 +618,7 @@ async fn lowering_a_quota() -> Outcome {
     let gone = process::quota(id, Resource::Calls).err().and_then(errno);
     check_equal!(gone, Some(Errno::ESRCH), "the quota of a process that is gone");
     check_equal!(
-        raw::call(COPS_QUOTA, [0, 5, usize::MAX, 0]),
+        raw::call(COPS_QUOTA, [0, 6, usize::MAX, 0]),
         Err(Errno::EINVAL),
         "a kind there is not"
     );
