@@ -455,6 +455,27 @@ fn a_running_coroutine_shows_its_new_priority_at_once() {
 }
 
 #[test]
+fn a_running_coroutine_shows_what_others_lend_to_it_until_they_take_it_back() {
+    let rig = rig(60);
+    let (core, state) = (rig.executor.core(), &rig.states[0]);
+    rig.events_inside(0, level(60), async move {
+        let id = current().unwrap().raw();
+        // As on another worker, and on none.
+        for here in [1, NO_WORKER] {
+            assert!(core.set_inherited(id, 7, here));
+            assert_eq!(state.current_priority(), Some(level(7)), "lent by {here}");
+            assert!(core.set_inherited(id, 63, here));
+            assert_eq!(state.current_priority(), Some(level(60)), "taken back by {here}");
+            assert!(core.set_priority(id, 9, here));
+            assert_eq!(state.current_priority(), Some(level(9)), "set by {here}");
+            assert!(core.set_priority(id, 60, here));
+            assert_eq!(state.current_priority(), Some(level(60)), "set back by {here}");
+        }
+    });
+    assert_eq!(state.current_priority(), None);
+}
+
+#[test]
 fn workers_steal_what_is_more_urgent_or_anything_if_they_have_nothing() {
     let rig = rig(48);
     let log: Arc<Mutex<Vec<(u8, u32)>>> = Arc::default();

@@ -135,7 +135,7 @@ impl Process {
         }
     }
 
-    /// `cpu`, a thread that was found in this state, counts as more or less urgent than before.
+    /// `cpu`, which was found in this state, counts as more or less urgent than before.
     pub(super) fn urgency_changed(&self, cpu: &Arc<VirtualCpu>, state: CpuState) {
         let urgency = self.urgency(cpu);
         if matches!(state, CpuState::Running { .. }) {

@@ -226,11 +226,66 @@ impl Process {
         Attention::AboutToLook
     }
 
-    /// A virtual CPU is about to leave its hart, perhaps after it has made something ready that
-    /// workers in the run queue are to poll, or that waits for them: they become as urgent.
-    pub(super) fn raise_queued(&self) {
+    /// `cpu` is about to leave its hart, perhaps after it has made something ready that workers in
+    /// the run queue are to poll, or that waits for them: they become as urgent.
+    pub(super) fn raise_queued(&self, cpu: &VirtualCpu) {
         if self.personality.is_native() && self.has_others() {
             self.raise_queued_to(self.waiting_levels());
+            if self.polled_beside(cpu).is_some() {
+                self.raise_within_polls();
+            }
+        }
+    }
+
+    /// At an entry into the kernel of `cpu`, which may have made more urgent what another worker
+    /// polls: by `set_priority`, or because it waits for a lock of that coroutine.
+    ///
+    /// A worker that waits for its hart within such a poll would otherwise have its old level.
+    #[inline]
+    pub(super) fn raise_polling(&self, cpu: &VirtualCpu) {
+        let lines = self.account.lines();
+        // First what is nearly always false.
+        if lines.any_less_urgent_than(Priority::MOST_URGENT) && self.has_others() {
+            // As in `raise_queued_to`.
+            fence(SeqCst);
+            if self.polled_beside(cpu).is_some_and(|level| lines.any_less_urgent_than(level)) {
+                self.raise_within_polls();
+            }
+        }
+    }
+
+    /// The most urgent level of what workers other than that of `cpu` poll, or are about to poll.
+    fn polled_beside(&self, cpu: &VirtualCpu) -> Option<Priority> {
+        let workers = self.page.workers.iter().take(self.cpu_count()).enumerate();
+        let others = workers.filter(|(index, _)| *index != cpu.index);
+        let levels = others.filter_map(|(_, worker)| worker.taken_priority());
+        levels.reduce(Priority::more_urgent_of).map(|level| self.ceiling.cap(level))
+    }
+
+    /// Workers that wait for a hart, or are paused for coroutines of the kernel, and poll something
+    /// that is more urgent than their level: they become as urgent.
+    #[inline(never)]
+    fn raise_within_polls(&self) {
+        let mut found = [const { None }; MAX_CPUS];
+        let cpus = self.cpus.lock();
+        let waiting = cpus.workers().filter(|(cpu, state)| match state {
+            CpuState::Runnable => true,
+            CpuState::Running { .. } => matches!(cpu.entity.standing(), Standing::Paused { .. }),
+            _ => false,
+        });
+        let risen =
+            waiting.filter(|(cpu, _)| self.urgency(cpu).is_more_urgent_than(cpu.priority()));
+        for (place, (cpu, state)) in found.iter_mut().zip(risen) {
+            *place = Some((cpu.clone(), state));
+        }
+        drop(cpus);
+        let mut any = false;
+        for (cpu, state) in found.iter().flatten() {
+            self.urgency_changed(cpu, *state);
+            any = true;
+        }
+        if any {
+            self.publish();
         }
     }
 

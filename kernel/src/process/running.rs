@@ -143,7 +143,7 @@ impl Process {
     /// `cpu` ends with `code` by its own call; the last one ends the process, with the code of the
     /// first thread if it is a Linux program.
     pub fn end_cpu(self: &Arc<Self>, cpu: &VirtualCpu, code: u8) {
-        self.raise_queued();
+        self.raise_queued(cpu);
         let mut cpus = self.cpus.lock();
         let _ = cpus.apply(cpu.index, CpuEvent::Exit);
         if cpu.index == 0 && !self.personality.is_native() {
@@ -185,7 +185,7 @@ impl Process {
         trace::emit(move || Event::Park { process: self.id, cpu: cpu.trace_number() });
         drop(cpus);
         self.publish();
-        self.raise_queued();
+        self.raise_queued(cpu);
         self.report_stop();
         true
     }
@@ -217,7 +217,7 @@ impl Process {
     /// `cpu` ends instead, and the reaper cancels the call. Returns whether it waits.
     pub fn begin_waiting(&self, cpu: &VirtualCpu) -> bool {
         trace::emit(move || Event::WaitBegin { process: self.id, cpu: cpu.trace_number() });
-        self.raise_queued();
+        self.raise_queued(cpu);
         self.cpus.lock().apply(cpu.index, CpuEvent::Wait) == Some(CpuState::Waiting)
     }
 

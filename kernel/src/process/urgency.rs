@@ -146,7 +146,8 @@ impl Process {
 
     /// Updates the urgency of the process for one of its running virtual CPUs. Returns it, and the
     /// levels at which something of the process waits. Its workers that wait for a hart could run
-    /// what has become ready: they become as urgent.
+    /// what has become ready: they become as urgent. So do those that poll something which has
+    /// become more urgent.
     ///
     /// Called at every kernel entry of the process. The system bitmap is updated if the most urgent
     /// level has changed; [`publish`](Self::publish) updates the rest of it with each slice.
@@ -163,6 +164,9 @@ impl Process {
             self.published.replace(published);
         }
         self.raise_queued_to(waiting);
+        if is_native {
+            self.raise_polling(cpu);
+        }
         (priority, waiting)
     }
 

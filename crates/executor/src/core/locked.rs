@@ -293,6 +293,7 @@ impl Locked<'_> {
         }
         if self.is_polled(slab, slot) {
             // It settles before anything else happens here.
+            self.0.publish_polled(slot);
             self.0.close_fast_path();
             return Requeued::Done;
         }
@@ -379,6 +380,7 @@ impl Locked<'_> {
                 slot = next;
             }
             if self.is_polled(slab, head) {
+                self.0.publish_polled(head);
                 self.0.close_fast_path();
             } else {
                 self.requeue_one(slab, head);

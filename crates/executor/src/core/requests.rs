@@ -13,7 +13,7 @@ use super::id::CoroutineId;
 use super::locked::{Locked, Requeued};
 use super::priority::Priority;
 use super::slot::Slot;
-use super::snapshot::Snapshot;
+use super::snapshot::{Place, Snapshot};
 use super::state::Request;
 use super::worker::{TRIES_FOR_LOCK, Worker};
 
@@ -133,15 +133,14 @@ impl Executor {
     }
 
     fn changed(&self, slot: &Slot, generation: u32, request: Request, here: u32) -> bool {
-        // Its own worker publishes the new priority at once: others use it to decide which worker
-        // to interrupt.
+        // Its own worker publishes the new priority at once, also if the lock is taken. Others do
+        // that under the lock (`Locked::requeue`).
         if request != Request::Gone
             && let Some(worker) = self.worker(here)
             && worker.state().current_id.load(Ordering::Relaxed)
                 == (generation as u64) << 32 | slot.handle() as u64
         {
-            let level = slot.state.peek().priority().level() as u32;
-            worker.state().current_priority.store(level, Ordering::Relaxed);
+            worker.publish_polled(slot);
         }
         self.fulfil(slot, generation, request, here)
     }
@@ -205,12 +204,12 @@ impl Executor {
     }
 
     /// Moves a coroutine that is in a list, but not in that of its priority, or leaves that to the
-    /// worker that has it in its list.
+    /// worker that has it in its list. If it is being polled, publishes its priority instead.
     fn requeue(&self, slot: &Slot, generation: u32, here: u32) {
         let mut tries = TRIES_FOR_LOCK;
         loop {
             let word = slot.state.load();
-            if !word.names(generation) || !word.is_misplaced() {
+            if !word.names(generation) || word.place() != Place::List {
                 return;
             }
             let Some(worker) = self.worker(word.worker()) else { return };
@@ -228,6 +227,11 @@ impl Executor {
                 tries = tries.wrapping_sub(1);
                 spin_loop();
                 continue;
+            }
+            if !word.is_misplaced() {
+                // It is where it belongs again. Its worker at most publishes too much, until the
+                // end of the poll.
+                return;
             }
             worker.note_misplaced(word.listed_at(), word.priority());
             // If a thief has moved it before this mark was set, no worker would search for it.

@@ -111,9 +111,6 @@ impl Executor {
             // clears that.
             let attention = self.attention.load(Ordering::Relaxed);
             if attention & ATTENTION_STOP != 0 || !begun.word.is(path.plain) {
-                // It may have got another priority since it was put into its list.
-                let level = begun.word.priority().level() as u32;
-                state.current_priority.store(level, Ordering::Relaxed);
                 path.left = allowed.wrapping_sub(1);
                 path.polled = Some(Polled { begun, outcome: poll_once(state, begun) });
             } else if attention == 0 {

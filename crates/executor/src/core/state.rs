@@ -82,7 +82,7 @@ pub(crate) enum Request {
     /// It waits in a list of this worker, or is being polled: have the worker look at its word
     /// after that.
     Note { worker: u32 },
-    /// It is in a list that is not that of its priority: move it.
+    /// It is in a list, and its priority is not that of the list, or was not: move it.
     Move,
 }
 
@@ -228,7 +228,8 @@ impl State {
                     Place::Inbox if priority != word.priority() => {
                         Request::Announce { worker, priority }
                     }
-                    Place::List if next.is_misplaced() => Request::Move,
+                    // Or was: its worker may have published that.
+                    Place::List if next.is_misplaced() || word.is_misplaced() => Request::Move,
                     _ => Request::Done,
                 },
             ))

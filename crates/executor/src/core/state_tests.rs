@@ -178,7 +178,8 @@ fn a_priority_changes_in_place_until_a_list_is_concerned() {
     assert_eq!(state.set_base(FIRST, P), Request::Done);
     assert_eq!(state.set_base(FIRST, URGENT), Request::Move);
     assert!(state.load().is_misplaced() && state.load().listed_at() == P);
-    assert_eq!(state.set_base(FIRST, P), Request::Done, "there and back again moves nothing");
+    assert_eq!(state.set_base(FIRST, P), Request::Move, "what was published is taken back");
+    assert_eq!(state.relevel(FIRST, 3), None, "there and back again moves nothing");
 }
 
 #[test]

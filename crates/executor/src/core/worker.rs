@@ -221,6 +221,23 @@ impl Worker {
         self.close_fast_path();
     }
 
+    /// Publishes how urgent the coroutine in `slot` is now, which this worker polls. By this,
+    /// others decide which worker comes first, and a kernel decides which has a hart.
+    ///
+    /// Called on this worker or under its lock: in between no other poll begins. Two callers may
+    /// have changed the priority at the same time. The second of the two swaps reads what the first
+    /// one has released. So that caller sees both changes when it looks again.
+    #[cold]
+    pub fn publish_polled(&self, slot: &Slot) {
+        loop {
+            let priority = slot.state.load().priority();
+            self.state().current_priority.swap(priority.level() as u32, Ordering::AcqRel);
+            if slot.state.load().priority() == priority {
+                return;
+            }
+        }
+    }
+
     /// The ready list of `priority`.
     #[inline(always)]
     pub fn list(&self, priority: Priority) -> &List {

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use cops_executor::core::NO_WORKER;
-use loom::sync::atomic::Ordering::Relaxed;
+use loom::sync::atomic::Ordering::{Relaxed, Release};
 use loom::thread;
 
-use crate::scene::{Scene, Script, explore, explore_bounded, is_interleaved};
+use crate::scene::{LENT, Scene, Script, explore, explore_bounded, is_interleaved};
 
 #[test]
 fn wake_against_poll() {
@@ -109,6 +109,39 @@ fn set_priority_against_pop() {
         assert_eq!((first.polls.load(SeqCst), last.polls.load(SeqCst)), (2, 1));
         scene.is_over();
     });
+}
+
+/// A priority is lent to a coroutine of worker 0, to which `before` was lent already. It changes
+/// its own during its poll.
+fn lending_against_poll(before: u32, own: &'static [u32]) {
+    explore_bounded(Some(3), 3, move || {
+        let scene = Scene::new(1);
+        let (task, id) = scene.spawn(Script::Shows(own), 32);
+        assert!(scene.executor.set_inherited(id, before, NO_WORKER));
+        let lender = scene.beside(move |scene| {
+            let _ = scene.executor.set_inherited(id, LENT, NO_WORKER);
+            task.event.store(true, Release);
+        });
+        scene.run(0);
+        lender.join().unwrap();
+        // A note may have come after the end.
+        scene.run(0);
+        scene.is_over();
+    });
+}
+
+/// What was lent before a look at the record is in it, whether that was before the poll, between
+/// the choice and the poll, or during the poll.
+#[test]
+fn lending_against_begin() {
+    lending_against_poll(20, &[]);
+}
+
+/// The coroutine changes its own priority at the same time, which moves nothing: it runs at what
+/// was lent to it.
+#[test]
+fn lending_against_own_change() {
+    lending_against_poll(20, &[40]);
 }
 
 #[test]

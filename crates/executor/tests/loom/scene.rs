@@ -1,11 +1,14 @@
 //! A scene: a few workers, a few tasks that check what is done to them, and the search through all
 //! that can happen.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool as PlainBool, AtomicU32 as Plain, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
 
 use cops_executor::core::*;
-use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use loom::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed},
+};
 use loom::thread;
 
 use crate::common::{Host, require};
@@ -25,7 +28,13 @@ pub enum Script {
     Await,
     /// Wakes itself so many times, then ready.
     Yield(u32),
+    /// Changes its own priority to one after the other, then requires that its worker publishes
+    /// [`LENT`], if that was lent to it before the event. Ready.
+    Shows(&'static [u32]),
 }
+
+/// The level that is lent to a task which [`Script::Shows`] it.
+pub const LENT: u32 = 3;
 
 pub struct Task {
     script: Script,
@@ -41,6 +50,25 @@ pub struct Task {
     turns: Arc<Plain>,
     /// The records of the workers, for waking itself.
     states: Vec<Arc<WorkerState>>,
+    scene: Weak<Scene>,
+}
+
+impl Task {
+    /// As `Script::Shows` says. On worker 0.
+    fn shows(&self, id: u64, own: &[u32]) {
+        if let Some(scene) = self.scene.upgrade() {
+            for &level in own {
+                require(scene.executor.set_priority(id, level, 0), "it exists");
+            }
+        }
+        if self.event.load(Acquire) {
+            let state = &self.states[0];
+            let polled = state.current_priority().map_or(0, Priority::bit);
+            let shown = Priority::most_urgent_in(state.waiting() | polled);
+            let is_shown = shown.is_some_and(|shown| u32::from(shown.level()) <= LENT);
+            require(is_shown, "what was lent is published");
+        }
+    }
 }
 
 pub struct Scene {
@@ -49,6 +77,7 @@ pub struct Scene {
     tasks: std::sync::Mutex<Vec<Arc<Task>>>,
     pub turns: Arc<Plain>,
     pub host: Box<Host>,
+    this: Weak<Scene>,
 }
 
 static VTABLE: FutureVTable = FutureVTable { poll, drop, kind: 0 };
@@ -77,6 +106,10 @@ unsafe extern "C" fn poll(data: *mut (), id: u64) -> bool {
             false
         }
         Script::Yield(_) => true,
+        Script::Shows(own) => {
+            task.shows(id, own);
+            true
+        }
     };
     task.finished.store(ready, SeqCst);
     task.polling.store(false, SeqCst);
@@ -106,7 +139,8 @@ impl Scene {
             // SAFETY: the scene keeps the worker's record as long as the executor.
             assert_eq!(unsafe { executor.add_worker(number as u32, &**state) }, STATUS_OK);
         }
-        Arc::new(Scene {
+        Arc::new_cyclic(|this| Scene {
+            this: this.clone(),
             executor,
             states,
             tasks: Default::default(),
@@ -126,6 +160,7 @@ impl Scene {
             first_turn: Plain::new(u32::MAX),
             turns: self.turns.clone(),
             states: self.states.clone(),
+            scene: self.this.clone(),
         });
         self.tasks.lock().unwrap().push(task.clone());
         task

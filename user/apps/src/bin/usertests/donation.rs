@@ -6,7 +6,7 @@ use core::hint::{black_box, spin_loop};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cops::process::ExitCode;
-use cops::sync::Semaphore;
+use cops::sync::{Mutex, Semaphore};
 use cops::task::{self, Priority};
 use cops::thread::{self, Builder};
 use cops::time::{Duration, Instant, sleep};
@@ -23,12 +23,20 @@ use cops::abi::syscall::{COPS_DONATE_PRIORITY, HOLDER_UNKNOWN};
 tests! { donation:
     the_holder_of_the_heap_does_not_wait_for_what_is_less_urgent,
     the_holder_of_a_semaphore_does_not_wait_for_what_is_less_urgent,
+    the_holder_of_a_mutex_does_not_wait_for_what_is_less_urgent,
+    what_is_polled_becomes_urgent_while_it_has_no_hart,
     a_donation_lasts_for_a_moment,
     only_those_of_the_process_can_be_named,
 }
 
 /// The argument of the helper with coroutines.
 pub const SEMAPHORE: &str = "share-a-semaphore";
+
+/// That of the one with a mutex, of which a coroutine inherits.
+pub const MUTEX: &str = "share-a-mutex";
+
+/// That of the one with a coroutine of which another one changes the priority.
+pub const CHANGED: &str = "change-what-is-polled";
 
 /// That of the one that donates once.
 pub const ONCE: &str = "donate-once";
@@ -118,6 +126,83 @@ pub async fn share_a_semaphore() -> ExitCode {
     ExitCode(long)
 }
 
+/// A less urgent coroutine locks a mutex and computes, all in one poll, again and again. So it is
+/// preempted with the mutex locked, and inherits of an urgent one while it has no hart.
+pub async fn share_a_mutex() -> ExitCode {
+    static MUTEX: Mutex<()> = Mutex::new(());
+    const LOCKED: Duration = Duration::from_millis(2);
+    if task::alloc_cpu(1).is_err() {
+        return ExitCode(99);
+    }
+    let computing = async {
+        while !IS_OVER.load(Relaxed) {
+            let guard = MUTEX.lock().await;
+            let begin = Instant::now();
+            while begin.elapsed() < LOCKED {
+                spin_loop();
+            }
+            drop(guard);
+        }
+    };
+    let asking = async {
+        let begin = Instant::now();
+        let mut long = 0;
+        while begin.elapsed() < (COMPUTES + SLEEPS) * PERIODS {
+            // The whole virtual CPU sleeps: so the other one has locked it by then.
+            thread::sleep(Duration::from_millis(1));
+            let asked = Instant::now();
+            drop(MUTEX.lock().await);
+            long += u8::from(asked.elapsed() > COMPUTES / 2);
+        }
+        IS_OVER.store(true, Relaxed);
+        long
+    };
+    let other = task::spawn_join(computing, LESS_URGENT);
+    let urgent = task::spawn_join(asking, URGENT);
+    let (Ok(long), Ok(())) = (urgent.await, other.await) else { return ExitCode(99) };
+    ExitCode(long)
+}
+
+/// A coroutine that always computes has no hart when another one makes it the more urgent of the
+/// two, and then computes too, without a system call. Returns how often that had no effect.
+pub async fn change_what_is_polled() -> ExitCode {
+    static IS_ASKED: AtomicBool = AtomicBool::new(false);
+    if task::alloc_cpu(1).is_err() {
+        return ExitCode(99);
+    }
+    let answering = async {
+        while !IS_OVER.load(Relaxed) {
+            if IS_ASKED.load(Relaxed) {
+                // On one hart, the other one has none before this is less urgent again.
+                task::current().map(|own| task::set_priority(own, LESS_URGENT));
+                IS_ASKED.store(false, Relaxed);
+            }
+        }
+    };
+    let other = task::spawn_join(answering, LESS_URGENT);
+    let answerer = other.id();
+    let asking = async move {
+        let mut late = 0;
+        for _ in 0..PERIODS {
+            task::set_priority(answerer, LESS_URGENT);
+            // The other one loses its hart to the one in the middle.
+            thread::sleep(COMPUTES / 4);
+            IS_ASKED.store(true, Relaxed);
+            task::set_priority(answerer, URGENT);
+            let begin = Instant::now();
+            while IS_ASKED.load(Relaxed) && begin.elapsed() < COMPUTES / 4 {
+                spin_loop();
+            }
+            late += u8::from(IS_ASKED.swap(false, Relaxed));
+        }
+        IS_OVER.store(true, Relaxed);
+        late
+    };
+    let urgent = task::spawn_join(asking, Priority::saturating(15));
+    let (Ok(late), Ok(())) = (urgent.await, other.await) else { return ExitCode(99) };
+    ExitCode(late)
+}
+
 /// An urgent coroutine donates its priority once. Returns for how many milliseconds the less urgent
 /// one, which always computes, then has a hart.
 pub async fn donate_once() -> ExitCode {
@@ -184,6 +269,14 @@ async fn the_holder_of_the_heap_does_not_wait_for_what_is_less_urgent() -> Outco
 
 async fn the_holder_of_a_semaphore_does_not_wait_for_what_is_less_urgent() -> Outcome {
     runs_beside_the_middle(SEMAPHORE).await
+}
+
+async fn the_holder_of_a_mutex_does_not_wait_for_what_is_less_urgent() -> Outcome {
+    runs_beside_the_middle(MUTEX).await
+}
+
+async fn what_is_polled_becomes_urgent_while_it_has_no_hart() -> Outcome {
+    runs_beside_the_middle(CHANGED).await
 }
 
 async fn only_those_of_the_process_can_be_named() -> Outcome {

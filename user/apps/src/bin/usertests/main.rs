@@ -183,6 +183,8 @@ async fn main(arguments: Arguments) -> ExitCode {
         }
         [processes::HELPER, inspection::TRACED, rest @ ..] => inspection::traced(rest).await,
         [processes::HELPER, donation::SEMAPHORE] => donation::share_a_semaphore().await,
+        [processes::HELPER, donation::MUTEX] => donation::share_a_mutex().await,
+        [processes::HELPER, donation::CHANGED] => donation::change_what_is_polled().await,
         [processes::HELPER, donation::ONCE] => donation::donate_once().await,
         [processes::HELPER, rest @ ..] => match processes::help(rest) {
             scheduling::RUN_ON => core::future::pending().await,
