@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::future::{Future, poll_fn};
 use core::pin::pin;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::task::Poll;
 
 use cops::abi::ring::RING_ENTRIES;
 use cops::abi::standing::{BLOCK_BYTES_MAX, HEADER_BYTES, result};
@@ -39,6 +40,7 @@ tests! { standing:
     reads_are_cancel_safe,
     cancelling_races_with_arrivals,
     what_is_dropped_is_read_by_others,
+    what_a_dropped_fill_has_read_comes_first,
     another_coroutine_continues,
     the_end_of_a_stream,
     a_full_ring_ends_it,
@@ -505,6 +507,38 @@ async fn what_is_dropped_is_read_by_others() -> Outcome {
             all.extend_from_slice(&part[..count]);
         }
         check_equal!(&all[..], expected, "what others have read");
+    }
+    Ok(())
+}
+
+/// A read of the rest of a message is dropped when its bytes have arrived, while the call stands.
+async fn what_a_dropped_fill_has_read_comes_first() -> Outcome {
+    let (mut reader, _writer, mut client) = incoming(8).await?;
+    for message in 0..3 {
+        let sent = bytes(message..message + 16);
+        let sending = async {
+            // The reader waits by then, in a call that stands.
+            sleep(Duration::from_millis(1)).await;
+            client.write_all(&sent[..8]).await
+        };
+        let mut header = [0; 8];
+        let reading = join(reader.read_exact(&mut header), sending);
+        let (is_read, is_sent) = soon("a header", reading).await?;
+        is_read?;
+        is_sent?;
+        check!(header[..] == sent[..8], "the header of message {message}");
+        {
+            let mut rest = pin!(reader.fill(vec![0_u8; 8], 0));
+            let is_over = poll_fn(|context| Poll::Ready(rest.as_mut().poll(context).is_ready()));
+            check!(!is_over.await, "a read without bytes is over");
+            client.write_all(&sent[8..12]).await?;
+            // Its result arrives, and is not taken.
+            sleep(Duration::from_millis(2)).await;
+        }
+        client.write_all(&sent[12..]).await?;
+        let mut rest = [0; 8];
+        soon("the rest", reader.read_exact(&mut rest)).await??;
+        check_equal!(rest[..], sent[8..], "the rest of message {message}");
     }
     Ok(())
 }
