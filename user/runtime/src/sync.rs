@@ -8,7 +8,8 @@
 //! moment.
 //!
 //! An inherited priority applies to the order of coroutines and to calls that the holder makes from
-//! then on. A call that is already in flight keeps the priority with which it was made.
+//! then on. A call that is already in flight keeps the priority with which it was made, until that
+//! of the coroutine is set.
 //!
 //! Where one coroutine passes values to one other, as in a server that handles a connection in
 //! stages, use [`spsc`]: there is no choice by priority to make, so it costs less than

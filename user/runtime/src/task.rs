@@ -68,11 +68,13 @@ pub(crate) fn spawn_main(future: impl Future<Output = ()> + Send + 'static) {
 
 /// Changes the priority of a coroutine in any state; a ready one moves to the tail of its new
 /// level. The kernel's part of its calls in flight follows, at the cost of a system call for each.
+/// While the coroutine holds a mutex for which a more urgent one waits, it counts as that urgent,
+/// and so do its calls.
 /// Returns false if the coroutine has exited.
 pub fn set_priority(id: CoroutineId, priority: Priority) -> bool {
     let exists = cops_executor::set_priority(id, priority);
     if exists {
-        crate::call::set_priority_of(id, priority);
+        crate::call::renew_priority_of(id);
     }
     exists
 }

@@ -17,7 +17,7 @@ use core::sync::atomic::{
     fence,
 };
 
-use cops_abi::{CoroutineId, Priority};
+use cops_abi::CoroutineId;
 
 use super::slot;
 use crate::{shared, system, task, worker};
@@ -59,10 +59,13 @@ pub fn check_priority(coroutine: CoroutineId, inherited: u32, handle: u64) {
     }
 }
 
-/// The priority of `coroutine` has changed: changes that of its calls.
-pub(crate) fn set_priority_of(coroutine: CoroutineId, priority: Priority) {
+/// The priority of `coroutine` has changed: its calls get the one at which it runs now. That is
+/// what it inherits, if that is more urgent than its own.
+pub(crate) fn renew_priority_of(coroutine: CoroutineId) {
     fence(SeqCst);
-    if counter(coroutine).load(Relaxed) != 0 {
+    if counter(coroutine).load(Relaxed) != 0
+        && let Some(priority) = task::priority(coroutine)
+    {
         slot::calls_of(coroutine.raw(), |handle| system::set_call_priority(handle, priority));
     }
 }

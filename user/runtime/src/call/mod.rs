@@ -39,7 +39,7 @@ use cops_abi::errno::{CallResult, decode};
 use cops_abi::syscall::CallHandle;
 use cops_abi::{CoroutineId, Errno};
 
-pub(crate) use in_flight::set_priority_of;
+pub(crate) use in_flight::renew_priority_of;
 pub use repeat::{Converted, Partial, Whole};
 use slot::Lease;
 pub use slot::{SCRATCH_BYTES, Scratch};

@@ -25,6 +25,7 @@ mod authority;
 mod beside;
 mod boundary;
 mod bounded;
+mod call_levels;
 mod chance;
 mod channels;
 mod coroutines;
@@ -156,6 +157,7 @@ fn all_tests() -> impl Iterator<Item = &'static Test> {
         registers::TESTS,
         interrupts::TESTS,
         scheduling::TESTS,
+        call_levels::TESTS,
         regressions::TESTS,
         boundary::TESTS,
         bounded::TESTS,

@@ -52,8 +52,6 @@ tests! { scheduling:
     fair_to_a_single_virtual_cpu,
     fair_to_processes_that_do_not_fork,
     share_for_the_less_urgent,
-    set_priority_reaches_calls_in_flight,
-    set_priority_reaches_the_kernels_half,
     a_transfer_yields_to_what_is_more_urgent,
     interrupted_coroutine_is_suspended,
     a_blocked_virtual_cpu_leaves_its_work,
@@ -793,40 +791,6 @@ async fn share_for_the_less_urgent() -> Outcome {
 
 /// Changing the priority of a coroutine changes that of the kernel's part of its calls, and costs
 /// nothing if it has none.
-async fn set_priority_reaches_calls_in_flight() -> Outcome {
-    let (mut reader, mut writer) = pipe()?;
-    let blocked = task::spawn_join(
-        async move {
-            let mut byte = [0];
-            reader.read_exact(&mut byte).await.map(|()| byte[0])
-        },
-        level(40),
-    );
-    let idle = task::spawn_join(core::future::pending::<()>(), level(40));
-    // Less urgent than both, so both block before this continues.
-    become_level(60).await;
-    // Others may make calls meanwhile: the smallest number of ten changes.
-    let calls = |id| {
-        (0..10u8)
-            .map(|index| {
-                let before = statistics().map_or(0, |now| now.system_calls);
-                task::set_priority(id, level(30 + index));
-                statistics().map_or(0, |now| now.system_calls) - before
-            })
-            .min()
-    };
-    check_equal!(
-        calls(blocked.id()),
-        Some(2),
-        "system calls for one with a call in flight, and to count them"
-    );
-    check_equal!(calls(idle.id()), Some(1), "system calls for one without, and to count them");
-    writer.write_all(b"x").await?;
-    check_equal!(soon("the byte", blocked).await???, b'x', "what was read");
-    idle.abort();
-    Ok(())
-}
-
 /// A transfer that need not wait ends the poll before its call, but only for what is more urgent.
 async fn a_transfer_yields_to_what_is_more_urgent() -> Outcome {
     become_level(20).await;
@@ -847,43 +811,6 @@ async fn a_transfer_yields_to_what_is_more_urgent() -> Outcome {
         check_equal!(has_run.load(Relaxed), yields, "one of level {at} before a read");
         soon("the other one", other).await??;
     }
-    Ok(())
-}
-
-/// The kernel coroutine that completes a call is as urgent as the coroutine that waits for it, even
-/// after that has changed.
-async fn set_priority_reaches_the_kernels_half() -> Outcome {
-    become_level(60).await;
-    let (mut reader, mut writer) = pipe()?;
-    let blocked_in_kernel = || -> Result<Vec<inspect::CoroutineRecord>, Failure> {
-        let all = inspect::coroutines(0)?;
-        Ok(all
-            .into_iter()
-            .filter(|one| one.state == state::BLOCKED && inspect::text(&one.name).is_empty())
-            .collect())
-    };
-    let before: Vec<u64> = blocked_in_kernel()?.iter().map(|one| one.coroutine).collect();
-    let blocked = task::spawn_join(async move { reader.read(&mut [0; 8]).await }, level(41));
-    let mut halves = Vec::new();
-    until("the kernel's half of a read", || {
-        halves = blocked_in_kernel()?;
-        halves.retain(|one| !before.contains(&one.coroutine) && one.priority == 41);
-        Ok(!halves.is_empty())
-    })
-    .await?;
-    check_equal!(halves.len(), 1, "kernel coroutines that this read has made: {halves:?}");
-    for at in [7, 55, 0] {
-        task::set_priority(blocked.id(), level(at));
-        let found =
-            inspect::coroutines(0)?.into_iter().find(|one| one.coroutine == halves[0].coroutine);
-        check_equal!(
-            found.map(|one| one.priority),
-            Some(u32::from(at)),
-            "priority of the kernel's half"
-        );
-    }
-    writer.write_all(b"x").await?;
-    check_equal!(soon("the byte", blocked).await???, 1, "bytes read");
     Ok(())
 }
 
