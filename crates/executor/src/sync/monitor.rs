@@ -27,7 +27,7 @@ pub(super) trait Resource: Sized {
     /// What it gets.
     type Grant: Copy;
 
-    /// Takes in what was posted: the sum of all posts since.
+    /// Takes in what was posted: the sum of all posts since, `u64::MAX` if that is more.
     fn accept(&mut self, posted: u64);
 
     /// Grants at once what a newcomer asks for, if it is available and no waiter has precedence.
@@ -223,11 +223,19 @@ impl<R: Resource> Monitor<R> {
         result
     }
 
-    /// Adds to what `accept` gets, in any context and without waiting: the holder of the lock finds
-    /// it.
+    /// Adds to what `accept` gets, `u64::MAX` at most, in any context and without waiting: the
+    /// holder of the lock finds it.
     pub fn post(&self, amount: u64) {
+        let mut posted = self.posted.load(Ordering::Relaxed);
         // Before the note, which releases it.
-        self.posted.fetch_add(amount, Ordering::Release);
+        while let Err(now) = self.posted.compare_exchange_weak(
+            posted,
+            posted.saturating_add(amount),
+            Ordering::Release,
+            Ordering::Relaxed,
+        ) {
+            posted = now;
+        }
         if self.lock.lock_or_note() {
             self.grant_and_unlock(&mut Wakes::new());
         }

@@ -50,6 +50,41 @@ impl Wake for Takes {
     }
 }
 
+/// What `accept` gets.
+struct Sum(u64);
+
+impl Resource for Sum {
+    type Demand = ();
+    type Grant = ();
+
+    fn accept(&mut self, posted: u64) {
+        self.0 = posted;
+    }
+
+    fn try_now(&mut self, (): &mut (), _: Option<CoroutineId>) -> Option<()> {
+        None
+    }
+
+    fn line(&mut self, (): ()) -> &mut Line<Self> {
+        unreachable!("there are no waiters")
+    }
+
+    fn distribute(&mut self, _: &mut Wakes) {}
+
+    fn release_grant(&mut self, (): (), (): (), _: &mut Wakes) {}
+}
+
+#[test]
+fn posts_while_the_lock_is_held_saturate() {
+    let monitor = Monitor::new(Sum(0));
+    monitor.with(|_, _| {
+        // The holder of the lock accepts both together.
+        monitor.post(u64::MAX);
+        monitor.post(1);
+    });
+    assert_eq!(monitor.with(|sum, _| sum.0), u64::MAX);
+}
+
 #[test]
 fn a_post_does_not_wait_for_one_that_takes_the_lock_while_it_wakes() {
     let monitor: &Monitor<Door> =

@@ -135,7 +135,8 @@ impl Semaphore {
         granted.map(|()| Permit { semaphore: self, count })
     }
 
-    /// Adds permits, and wakes the waiters that get them. More than `usize::MAX` are not counted.
+    /// Adds permits, and wakes the waiters that get them. There are at most `usize::MAX`: what
+    /// would be more is lost, also of permits that are returned.
     ///
     /// In any context, interrupt handlers included: it does not wait (the waiters' wakers run in
     /// it; those of coroutines of this crate are one atomic update each).
