@@ -141,6 +141,19 @@ fn an_interval_keeps_its_times_and_counts_what_it_missed() {
     assert_eq!(ticks, [(100, 1), (200, 1), (530, 3), (600, 1)]);
 }
 
+/// A clock of 2^63 ticks a second.
+struct Fastest;
+
+impl Clock for Fastest {
+    fn now_ticks(&self) -> u64 {
+        0
+    }
+
+    fn ticks_per_second(&self) -> u64 {
+        1 << 63
+    }
+}
+
 /// A clock of 3 ticks a second that keeps the last deadline it was told.
 struct Told {
     told: AtomicU64,
@@ -183,6 +196,12 @@ fn durations_are_rounded_up() {
     assert_eq!(ticks(Duration::from_secs(1)), 103);
     assert_eq!(ticks(Duration::from_millis(1_001)), 104);
     assert_eq!(ticks(Duration::MAX), u64::MAX);
+    let fastest = Timers::new(Fastest);
+    assert_eq!(fastest.ticks_after(Duration::from_nanos(1)), (1 << 63) / 1_000_000_000 + 1);
+    // The product with nanoseconds is more than 128 bits in the last three cases.
+    for seconds in [2, 1 << 34, 1 << 36, 1 << 56, u64::MAX] {
+        assert_eq!(fastest.ticks_after(Duration::from_secs(seconds)), u64::MAX, "{seconds} s");
+    }
     assert_eq!(duration_of(1, 3), Duration::from_nanos(333_333_334));
     assert_eq!(duration_of(u64::MAX, 1), Duration::from_secs(u64::MAX));
 }

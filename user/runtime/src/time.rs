@@ -29,11 +29,11 @@ fn ticks_per_second() -> u64 {
     shared::system_page().ticks_per_second.load(Relaxed).max(1)
 }
 
-/// Rounded up, so that a wait for this number of ticks is long enough.
+/// Rounded up, so that a wait for this number of ticks is long enough; at most `u64::MAX`.
 pub(crate) fn ticks_in(duration: Duration) -> u64 {
-    let ticks =
-        (duration.as_nanos() * u128::from(ticks_per_second())).div_ceil(NANOSECONDS_PER_SECOND);
-    u64::try_from(ticks).unwrap_or(u64::MAX)
+    // A product of more than 128 bits is of more ticks than that, too.
+    let product = duration.as_nanos().saturating_mul(u128::from(ticks_per_second()));
+    u64::try_from(product.div_ceil(NANOSECONDS_PER_SECOND)).unwrap_or(u64::MAX)
 }
 
 /// The duration of a number of ticks of the machine's clock.

@@ -100,9 +100,9 @@ pub trait Clock {
 /// Ticks in `duration`, rounded up, so that what waits for them waits long enough; at most
 /// `u64::MAX`.
 pub(super) fn ticks_in(duration: Duration, ticks_per_second: u64) -> u64 {
-    let ticks =
-        (duration.as_nanos() * u128::from(ticks_per_second)).div_ceil(NANOSECONDS_PER_SECOND);
-    u64::try_from(ticks).unwrap_or(u64::MAX)
+    // A product of more than 128 bits is of more ticks than that, too.
+    let product = duration.as_nanos().saturating_mul(u128::from(ticks_per_second));
+    u64::try_from(product.div_ceil(NANOSECONDS_PER_SECOND)).unwrap_or(u64::MAX)
 }
 
 /// The time in so many ticks, rounded up, for a host that sleeps by durations. At most 2^64 - 1
