@@ -8,7 +8,9 @@
 #include <spawn.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -267,6 +269,174 @@ static void programs(void) {
     CHECK(unlink("/disk/relative") == 0);
 }
 
+static volatile sig_atomic_t hits;
+
+static void count_hit(int signal) {
+    (void)signal;
+    hits++;
+}
+
+static volatile int is_hammering;
+
+static void *hammer(void *thread) {
+    while (is_hammering) {
+        pthread_kill(*(pthread_t *)thread, SIGUSR1);
+        usleep(100);
+    }
+    return NULL;
+}
+
+#define ROUNDS 200
+
+// What is done once, although signals arrive while the server does it. Returns how many bytes were
+// appended.
+static long once(int fd) {
+    static char block[BLOCK], found[BLOCK];
+    static const char *names[2] = {"/disk/h/a", "/disk/h/b"};
+    memset(block, 'x', BLOCK);
+    long appended = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        CHECK(rename(names[i % 2], names[(i + 1) % 2]) == 0);
+        CHECK(write(fd, "hit", 3) == 3);
+        appended += 3;
+        CHECK(fsync(fd) == 0);
+        int made = open("/disk/h/made", O_CREAT | O_EXCL | O_RDWR, 0644);
+        CHECK(made >= 0 && write(made, "made", 4) == 4 && close(made) == 0);
+        CHECK(mkdir("/disk/h/d", 0755) == 0 && rmdir("/disk/h/d") == 0);
+        CHECK(link("/disk/h/made", "/disk/h/link") == 0 && unlink("/disk/h/link") == 0);
+        CHECK(truncate("/disk/h/made", 100) == 0 && unlink("/disk/h/made") == 0);
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -1};
+        CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+        lock.l_type = F_UNLCK;
+        CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+        if (i % 40)
+            continue;
+        // In parts, of which each is a request.
+        CHECK(write(fd, block, BLOCK) == BLOCK);
+        appended += BLOCK;
+        CHECK(pread(fd, found, BLOCK, appended - BLOCK) == BLOCK);
+        CHECK(memcmp(found, block, BLOCK) == 0);
+    }
+    return appended;
+}
+
+// A call that waits for the server is not interrupted, and not made again: the server may have done
+// already what it is asked for.
+static void hammered(int flags) {
+    struct sigaction action = {.sa_handler = count_hit, .sa_flags = flags};
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0);
+    CHECK(mkdir("/disk/h", 0755) == 0);
+    put("/disk/h/a", "a");
+    int fd = open("/disk/h/log", O_CREAT | O_APPEND | O_RDWR, 0644);
+    CHECK(fd >= 0);
+    hits = 0;
+    struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
+    CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    long appended = once(fd);
+    CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+    CHECK(hits > 10);
+    hits = 0;
+    pthread_t self = pthread_self(), other;
+    is_hammering = 1;
+    CHECK(pthread_create(&other, NULL, hammer, &self) == 0);
+    appended += once(fd);
+    is_hammering = 0;
+    CHECK(pthread_join(other, NULL) == 0);
+    CHECK(hits > 10);
+    struct stat status;
+    CHECK(fstat(fd, &status) == 0);
+    if (status.st_size != appended)
+        printf("%ld bytes instead of %ld\n", (long)status.st_size, appended);
+    CHECK(status.st_size == appended);
+    CHECK(close(fd) == 0 && unlink("/disk/h/log") == 0 && unlink("/disk/h/a") == 0);
+    CHECK(rmdir("/disk/h") == 0);
+}
+
+// A process in such a call is stopped, continues, and is killed.
+static void stopped(void) {
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            put("/disk/stopped", "x");
+    for (int i = 0; i < 20; i++) {
+        CHECK(kill(child, SIGSTOP) == 0);
+        CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+        CHECK(kill(child, SIGCONT) == 0);
+        usleep(1000);
+    }
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
+    CHECK(unlink("/disk/stopped") == 0);
+}
+
+static void *spin(void *unused) {
+    for (;;)
+        ;
+    return unused;
+}
+
+// Whether the process waits, as /proc says.
+static int waits(pid_t process) {
+    char path[100], line[100] = "";
+    sprintf(path, "/proc/%d/stat", process);
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, line, sizeof line - 1) > 0 && close(fd) == 0);
+    char *name_end = strchr(line, ')');
+    return name_end && name_end[1] == ' ' && name_end[2] == 'S';
+}
+
+static void end(pid_t process) {
+    int status = -1;
+    CHECK(kill(process, SIGKILL) == 0 && waitpid(process, &status, 0) == process);
+}
+
+// A signal that came while the process was stopped ends it when it continues, not when the server
+// has answered, which is as urgent as its caller, and has no turn here.
+static void ended_in_a_call(void) {
+    int status = -1;
+    pid_t child, spinning;
+    CHECK(setpriority(PRIO_PROCESS, 0, -10) == 0);
+    for (int attempt = 0;; attempt++) {
+        child = fork();
+        if (child == 0) {
+            CHECK(setpriority(PRIO_PROCESS, 0, 10) == 0);
+            for (;;)
+                put("/disk/ended", "x");
+        }
+        usleep(50000);
+        spinning = fork();
+        if (spinning == 0) {
+            CHECK(setpriority(PRIO_PROCESS, 0, 0) == 0);
+            pthread_t thread;
+            for (int i = 0; i < 8; i++)
+                CHECK(pthread_create(&thread, NULL, spin, NULL) == 0);
+            spin(NULL);
+        }
+        usleep(100000);
+        if (waits(child) || attempt == 100)
+            break;
+        // It has no turn either, between two calls.
+        end(spinning);
+        end(child);
+    }
+    CHECK(kill(child, SIGSTOP) == 0);
+    CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+    CHECK(kill(child, SIGTERM) == 0);
+    usleep(10000);
+    CHECK(waitpid(child, &status, WNOHANG) == 0);
+    CHECK(kill(child, SIGCONT) == 0);
+    pid_t ended = 0;
+    for (int i = 0; i < 500 && ended == 0; i++) {
+        usleep(10000);
+        ended = waitpid(child, &status, WNOHANG);
+    }
+    CHECK(ended == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+    end(spinning);
+    if (ended == 0)
+        CHECK(waitpid(child, &status, 0) == child);
+    CHECK(setpriority(PRIO_PROCESS, 0, 0) == 0 && unlink("/disk/ended") == 0);
+}
+
 // The program at /disk: it was found there, and its name still leads to it.
 static int executed(int count) {
     char path[100] = "";
@@ -286,6 +456,10 @@ int main(int count, char **arguments) {
     lines();
     names();
     shared_position();
+    hammered(0);
+    hammered(SA_RESTART);
+    stopped();
+    ended_in_a_call();
     pthread_t threads[THREADS];
     int numbers[THREADS];
     for (int i = 0; i < THREADS; i++) {

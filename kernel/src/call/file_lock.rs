@@ -92,6 +92,12 @@ impl FileLockCall {
         self.kept.at_least(family, BYTES)
     }
 
+    /// Whether it may have to wait until a lock is free, so that a signal ends it. What it asks a
+    /// server for before changes nothing.
+    pub fn waits_for_lock(&self) -> bool {
+        matches!(self.action, LockAction::Set { waits: true, .. })
+    }
+
     /// As for `Operation::attempt`.
     #[inline(never)]
     pub fn attempt(&mut self, process: &Process) -> Option<CallResult> {

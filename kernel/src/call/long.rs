@@ -252,10 +252,11 @@ impl LongTransfer {
         (self.done > 0).then_some(self.done)
     }
 
-    /// Whether a signal ends it. As on Linux, not while it reads or writes a file; the server of a
-    /// file may never answer.
+    /// Whether a signal ends it. As on Linux, not while it reads or writes a file: the server of
+    /// the file may have written already what it is asked to append.
     pub fn is_interruptible(&self) -> bool {
-        !matches!(self.request.file.object, Object::Node { .. } | Object::Disk { .. })
+        let object = &self.request.file.object;
+        !matches!(object, Object::Node { .. } | Object::Served(_) | Object::Disk { .. })
     }
 
     /// Whether the call fails if it would have to wait now.

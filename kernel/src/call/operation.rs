@@ -176,10 +176,13 @@ impl Operation {
             Operation::Datagram(call) => call.interrupt(),
             Operation::Limited(limited) => limited.interrupt(),
             Operation::Poll(call) => call.interrupt(),
-            Operation::Path(call) => call.is_interruptible(),
-            // As on Linux, a program is not interrupted while it is loaded.
+            Operation::FileLock(call) => call.waits_for_lock(),
+            // As on Linux, a call on files is not interrupted. What it asks of a server or of the
+            // disk may have been done already: the call must not fail, and must not ask again.
+            Operation::Path(_) | Operation::Served(_) | Operation::Disk(_) => false,
+            // As on Linux, nor is a program while it is loaded.
             Operation::Answer(_) => false,
-            // As on Linux, nor is a thread that has lent its memory.
+            // Nor is a thread that has lent its memory.
             Operation::Lent(_) => false,
             _ => true,
         }

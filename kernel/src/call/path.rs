@@ -168,11 +168,6 @@ impl PathCall {
         }
     }
 
-    /// Whether a handled signal ends it: a mapping has begun to replace what was there.
-    pub fn is_interruptible(&self) -> bool {
-        !matches!(self.then, Then::Map(_))
-    }
-
     /// Whether the attempt after [`Self::insert_waiter`] waits for an event for which no waiter is
     /// registered, or only a portion was over.
     pub fn waits_for_another_event(&self) -> bool {

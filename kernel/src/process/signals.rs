@@ -12,8 +12,9 @@
 //!
 //! A signal that waits for a virtual CPU sets [`CpuSignals::is_due`], and the virtual CPU looks for
 //! signals before it enters user mode again. If it is in user mode it is interrupted; if it waits
-//! for a call, the call is taken out of its cell. Native programs have no handlers: a signal has
-//! its default effect.
+//! for a call, the call is taken out of its cell. A call on files stays there, and the signal waits
+//! until it has ended (decision 32): only the end of the process or an `exec` takes it out. Native
+//! programs have no handlers: a signal has its default effect.
 //!
 //! Lock order: a call's cell, the signals of the process, `cpus`, the signals of a virtual CPU. A
 //! call is attempted with its cell locked, and may want all the others. So [`Process::alert`],

@@ -13,7 +13,7 @@ use cops_algorithms::signals::{continues, excluded_by, stops_orphans};
 
 use super::cpu::CpuState;
 use super::ending::halt;
-use super::{FIRST_PROCESS, Process, children};
+use super::{FIRST_PROCESS, Process, WaitStatus, children};
 
 /// Virtual CPUs that are released at once when a process goes on, or its memory has been copied.
 pub(super) const RELEASED_AT_ONCE: usize = 16;
@@ -66,6 +66,11 @@ impl Process {
         children::report_continued(self.id);
         self.release_held(RELEASED_AT_ONCE);
         self.publish();
+        // It came while the process was stopped. No virtual CPU may look for a while: each may be
+        // in a call on files, which no signal cuts short.
+        if let Some(signal) = self.pending_signal_that_ends() {
+            self.end(WaitStatus::Signalled(signal));
+        }
     }
 
     /// Sends a signal by `send`, with the effects that it has whatever the program wants done with

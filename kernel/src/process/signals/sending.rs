@@ -9,7 +9,7 @@ use cops_abi::errno::encode;
 use cops_abi::linux::{self, signal_code};
 use cops_abi::syscall::{self as native, signal};
 use cops_algorithms::signals::{
-    Decision, Effect, Information, QueueFull, bit, default_effect, flags, is_real_time,
+    Decision, Effect, Information, QueueFull, SIGNALS, bit, default_effect, flags, is_real_time,
 };
 
 use super::super::cpu::{CpuState, VirtualCpu};
@@ -19,6 +19,28 @@ use crate::arch::SyscallFrame;
 use crate::fs::{Descriptor, Object};
 
 impl Process {
+    /// A signal that waits, and ends the process as soon as a virtual CPU looks, if there is one.
+    pub(in crate::process) fn pending_signal_that_ends(&self) -> Option<u8> {
+        let guard = self.personality.as_linux()?.signals.lock();
+        let signals = guard.as_ref()?;
+        let ends = |signal: u8| {
+            let decision = signals.dispositions.decide(signal);
+            matches!(decision, Decision::Effect(Effect::Terminate))
+        };
+        let (mut to_one, mut unblocked, mut waited_for) = (0, 0, 0);
+        let cpus = self.cpus.lock();
+        for (cpu, state) in all(&cpus).take(CPUS_ASKED) {
+            if state != CpuState::Ended {
+                let state = cpu.signals.state.lock();
+                to_one |= state.pending.set() & !state.mask;
+                unblocked |= !state.mask;
+                waited_for |= state.waits_for;
+            }
+        }
+        let found = (signals.pending.set() & unblocked | to_one) & !waited_for;
+        (1..=SIGNALS).find(|&signal| found & bit(signal) != 0 && ends(signal))
+    }
+
     /// Sends a signal to the process, 1 to 64; the caller has the authority to do so.
     pub fn signal(self: &Arc<Self>, information: Information) {
         // The queue is full only if there is such a signal already.

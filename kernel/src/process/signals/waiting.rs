@@ -1,4 +1,5 @@
-//! Virtual CPUs that wait: for a call, which a signal cuts short, or for a signal.
+//! Virtual CPUs that wait: for a call, which a signal cuts short unless the call is one on files,
+//! or for a signal.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
