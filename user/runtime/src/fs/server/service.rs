@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use cops_abi::Errno;
 use cops_abi::file::{Status, Time};
 use cops_abi::served::{
-    ASKS_FOR_SOLID, AT_END, BUFFER_BYTES, DATA_BYTES_MAX, NO_REPLACE, Place, Reply, Request,
-    TAKES_PLACES, WRITTEN_AT, change, operation, read_value,
+    ASKS_FOR_SOLID, AT_END, BUFFER_BYTES, DATA_BYTES_MAX, FORGET_MAX, NO_REPLACE, Place, Reply,
+    Request, TAKES_PLACES, WRITTEN_AT, change, operation, read_value,
 };
 
 use super::message::{Asked, Buffer, Entries, reply};
@@ -227,32 +227,48 @@ impl<F: FileSystem> Service<F> {
                 sent
             }
         };
-        // The call was cancelled, so that it does not use the node.
+        // The call was cancelled, or has got an error, so that it does not use the node.
         if let (Err(_), Some(node)) = (sent, named) {
             self.files.forget(node, 1).await;
         }
     }
 
+    /// Writes a reply. Without memory for it, the reply is `ENOMEM`, which is the result, too.
     fn write(&self, header: Reply, data: &[u8]) -> Result<usize> {
         let bytes = match reply(header, data) {
             Ok(bytes) => bytes,
             Err(error) => {
-                let error = Reply { id: header.id, error: error as u32, ..Reply::default() };
-                return system::write(
-                    self.fd.raw(),
-                    &Reply { length: Reply::BYTES as u32, ..error }.to_bytes(),
-                );
+                let (id, length) = (header.id, Reply::BYTES as u32);
+                let header = Reply { id, length, error: error as u32, ..Reply::default() };
+                system::write(self.fd.raw(), &header.to_bytes())?;
+                return Err(error);
             }
         };
         system::write(self.fd.raw(), &bytes)
     }
 
-    /// Handles nodes that the kernel does not use any more: pairs of a node and a count.
-    async fn forget(&self, pairs: &[u8]) {
-        for pair in pairs.as_chunks::<8>().0.as_chunks::<2>().0 {
-            let [node, count] = pair.map(u64::from_le_bytes);
+    /// Handles nodes that the kernel does not use any more.
+    async fn forget(&self, forgotten: &Forgotten) {
+        for &(node, count) in forgotten.0.iter().filter(|&&(_, count)| count > 0) {
             self.files.forget(node, count).await;
         }
+    }
+}
+
+/// Nodes that the kernel does not use any more, each with a number of uses. The kernel says so only
+/// once, so they are kept without an allocation, which could fail.
+#[derive(Clone, Copy)]
+struct Forgotten([(u64, u64); FORGET_MAX]);
+
+impl Forgotten {
+    /// Reads pairs of a node and a count.
+    fn parse(pairs: &[u8]) -> Self {
+        let mut forgotten = Self([(0, 0); FORGET_MAX]);
+        let pairs = pairs.as_chunks::<8>().0.as_chunks::<2>().0;
+        for (place, pair) in forgotten.0.iter_mut().zip(pairs) {
+            *place = pair.map(u64::from_le_bytes).into();
+        }
+        forgotten
     }
 }
 
@@ -313,6 +329,13 @@ async fn read_requests<F: FileSystem>(
             service.room.add_permits(1);
             continue;
         };
+        if asked.header.operation == operation::FORGET {
+            let pairs = buffer.bytes().get(asked.data).unwrap_or_default();
+            forget(&service, Forgotten::parse(pairs), asked.header.priority).await;
+            // As below.
+            task::yield_now().await;
+            continue;
+        }
         let has_data = !asked.data.is_empty();
         // The buffer goes with its data, if there is memory for another one.
         let handed = match has_data.then(|| service.buffer()) {
@@ -329,13 +352,8 @@ async fn read_requests<F: FileSystem>(
             let service = service.clone();
             async move {
                 let mut handed = handed;
-                if asked.header.operation == operation::FORGET {
-                    let pairs = handed.as_ref().and_then(|it| it.bytes().get(asked.data));
-                    service.forget(pairs.unwrap_or_default()).await;
-                } else {
-                    let answer = service.perform(&asked, &mut handed).await;
-                    service.send(id, answer).await;
-                }
+                let answer = service.perform(&asked, &mut handed).await;
+                service.send(id, answer).await;
                 if let Some(buffer) = handed {
                     service.keep(buffer);
                 }
@@ -348,6 +366,22 @@ async fn read_requests<F: FileSystem>(
         }
         // Another one may have got a more urgent request.
         task::yield_now().await;
+    }
+}
+
+/// Handles nodes that the kernel does not use any more, in a coroutine of this level. Without
+/// memory for that, the caller handles them itself.
+async fn forget<F: FileSystem>(service: &Arc<Service<F>>, forgotten: Forgotten, level: u32) {
+    let handler = {
+        let service = service.clone();
+        async move {
+            service.forget(&forgotten).await;
+            service.room.add_permits(1);
+        }
+    };
+    if task::try_spawn(handler, Priority::saturating(level)).is_err() {
+        service.forget(&forgotten).await;
+        service.room.add_permits(1);
     }
 }
 

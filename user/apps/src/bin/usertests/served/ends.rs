@@ -7,7 +7,7 @@ use core::task::Poll;
 
 use cops::abi::served::{Reply, Request, operation};
 use cops::process::Resource;
-use cops::time::{Duration, sleep};
+use cops::time::{Duration, Instant, sleep};
 
 use super::by_hand::{Hand, status};
 use super::pages::Opened;
@@ -24,6 +24,7 @@ tests! { served:
     a_server_that_dies_with_many_callers,
     a_server_that_asks_itself,
     what_is_pending_is_charged,
+    a_server_without_memory_forgets_nodes,
 }
 
 /// Argument of a process that asks once.
@@ -304,5 +305,26 @@ async fn what_is_pending_is_charged() -> Outcome {
     // The memory of this process has grown.
     check!(left < 1 << 19, "{left} bytes are still charged");
     hand.close();
+    Ok(())
+}
+
+/// The kernel says only once that a node is not used any more. A server without memory for a buffer
+/// or a coroutine takes notice, too.
+async fn a_server_without_memory_forgets_nodes() -> Outcome {
+    let running = start_tree().await?;
+    let file = OpenOptions::new().write(true).create(true).open("/disk/f").await?;
+    check_equal!(running.tree.count().await, (1, 1), "nodes and used nodes");
+    let spare = core::hint::black_box(vec![0u8; 64 * 1024]);
+    crate::files::use_the_heap_up()?;
+    drop(file);
+    // A call with a time would need memory.
+    let begin = Instant::now();
+    let mut found = running.tree.count().await;
+    while found != (1, 0) && begin.elapsed() < Duration::from_secs(5) {
+        task::yield_now().await;
+        found = running.tree.count().await;
+    }
+    drop(spare);
+    check_equal!(found, (1, 0), "nodes and used nodes without memory");
     Ok(())
 }
