@@ -153,6 +153,19 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
+impl Time {
+    /// Number of nanoseconds in a step of the times of files.
+    const STEP: u32 = 4_000_000;
+
+    /// The time of a file that is written now, if this is now: in steps of 4 ms, as on Linux. So a
+    /// server can store a file that is written often only once in a step. The kernel and all
+    /// servers have the same steps: with other ones, a later write could have an earlier time.
+    #[must_use]
+    pub const fn of_file(self) -> Self {
+        Self { seconds: self.seconds, nanoseconds: self.nanoseconds / Self::STEP * Self::STEP }
+    }
+}
+
 /// What is known of a file: the contents of Linux's `struct stat` and `struct statx`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {

@@ -231,6 +231,17 @@ pub fn real_time() -> Time {
     }
 }
 
+/// The time of what is written now to a file: see [`Time::of_file`].
+pub fn file_time() -> Time {
+    real_time().of_file()
+}
+
+/// The same, in nanoseconds since 1970.
+pub fn file_nanoseconds() -> u64 {
+    let Time { seconds, nanoseconds } = file_time();
+    seconds as u64 * NANOSECONDS_PER_SECOND + u64::from(nanoseconds)
+}
+
 /// Ticks in `nanoseconds`, rounded up; saturates.
 ///
 /// Out of line, because of its many constants.

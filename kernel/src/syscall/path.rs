@@ -140,7 +140,7 @@ impl Paths<'_> {
     /// The times of `utimensat`.
     fn times(&self, index: usize) -> Result<Change, Errno> {
         const BYTES: usize = 32;
-        let now = timer::real_time();
+        let now = timer::file_time();
         let mut bytes = [0; BYTES];
         let Some(range) = self.args.optional_structure(index, BYTES)? else {
             return Ok(Change { accessed: Some(now), modified: Some(now), ..Change::default() });

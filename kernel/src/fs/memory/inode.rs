@@ -79,7 +79,7 @@ impl Inode {
         permissions: u32,
         charge: Charge,
     ) -> Result<Arc<Self>, Errno> {
-        let time = timer::real_time();
+        let time = timer::file_time();
         let state = State { permissions, accessed: time, modified: time, changed: time };
         let (as_object, state) = (next_object_number(), Mutex::new(state));
         let mapped = Mutex::default();
@@ -93,7 +93,7 @@ impl Inode {
 
     fn is_written(&self) {
         let mut state = self.state.lock();
-        state.modified = timer::real_time();
+        state.modified = timer::file_time();
         state.changed = state.modified;
     }
 
@@ -151,7 +151,7 @@ impl Inode {
     /// A name is gone. Its node is dropped here, without a lock.
     fn is_removed(&self, removed: Removed<Arc<Inode>, Charge>) {
         if let Some(node) = &removed.value {
-            node.state.lock().changed = timer::real_time();
+            node.state.lock().changed = timer::file_time();
         }
     }
 
@@ -350,7 +350,7 @@ impl Node for Inode {
         state.permissions = change.permissions.unwrap_or(state.permissions);
         state.accessed = change.accessed.unwrap_or(state.accessed);
         state.modified = change.modified.unwrap_or(state.modified);
-        state.changed = timer::real_time();
+        state.changed = timer::file_time();
         Some(Ok(()))
     }
 

@@ -143,7 +143,7 @@ impl MappedFile {
             }
             done += count;
         }
-        state.written_at = Some(timer::epoch_nanoseconds());
+        state.written_at = Some(timer::file_nanoseconds());
         let must_send = !is_kept && state.counted > 0 || room.is_half_used(state.counted);
         drop(state);
         if must_send {

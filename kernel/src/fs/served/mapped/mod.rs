@@ -329,7 +329,7 @@ impl MappedFile {
         state.has_blocks(offset, count);
         // What is written back later must not make the file older.
         if state.written_at.is_some() {
-            state.written_at = Some(timer::epoch_nanoseconds());
+            state.written_at = Some(timer::file_nanoseconds());
         }
         if data.is_empty() {
             // Its call was cancelled. What was written is not known here.

@@ -23,12 +23,12 @@ use alloc::vec::Vec;
 use cops::Arguments;
 use cops::abi::syscall::signal;
 use cops::fs::OpenOptions;
-use cops::fs::server::{Server, unmount};
+use cops::fs::server::{self, Server, unmount};
 use cops::io::{AsFd, Result};
 use cops::process::{self, ExitCode};
 use cops::sync::Event;
 use cops::task::{self, JoinHandle, Priority};
-use cops::time::{Duration, Elapsed, since_1970, sleep, timeout};
+use cops::time::{Duration, Elapsed, sleep, timeout};
 use cops_ext4::{Ext4, Time};
 
 use disk::Disk;
@@ -67,13 +67,11 @@ async fn main(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode(status.shell_code()))
 }
 
-/// The time for the file system, in steps of 4 ms, which are also Linux's. So a file that is
-/// written several times in a step gets one time, and its inode is stored once.
+/// The time for the file system. A file that is written several times in a step of it gets one
+/// time, and its inode is stored once.
 fn now() -> Time {
-    const STEP: u32 = 4_000_000;
-    let now = since_1970();
-    let nanoseconds = now.subsec_nanos() / STEP * STEP;
-    Time { seconds: now.as_secs() as i64, nanoseconds }
+    let now = server::now();
+    Time { seconds: now.seconds, nanoseconds: now.nanoseconds }
 }
 
 /// Number of blocks to keep in memory.

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cops::abi::Errno::*;
 use cops::abi::file::{Status, Time, Usage, mode};
-use cops::fs::server::{Change, Entries, FileSystem, Result, Written};
+use cops::fs::server::{Change, Entries, FileSystem, Result, Written, now};
 use cops::sync::Mutex;
 
 /// The number of the root.
@@ -70,7 +70,6 @@ impl Node {
 struct State {
     nodes: BTreeMap<u64, Node>,
     last: u64,
-    ticks: i64,
 }
 
 /// The file system; clones share it.
@@ -102,13 +101,8 @@ impl State {
         }
     }
 
-    fn now(&mut self) -> Time {
-        self.ticks += 1;
-        Time { seconds: 1_000_000 + self.ticks, nanoseconds: 0 }
-    }
-
     fn touch(&mut self, number: u64) {
-        let now = self.now();
+        let now = now();
         if let Some(node) = self.nodes.get_mut(&number) {
             node.modified = now;
         }
@@ -162,7 +156,7 @@ impl State {
             Err(ENOENT) if self.node(directory)?.links > 0 => {}
             Err(error) => return Err(error),
         }
-        let now = self.now();
+        let now = now();
         self.last += 1;
         let number = self.last;
         let links = if matches!(body, Body::Directory(_)) { 2 } else { 1 };
@@ -197,7 +191,7 @@ impl Tree {
             modified: Time::default(),
         };
         let nodes = BTreeMap::from([(ROOT, root)]);
-        let state = Arc::new(Mutex::new(State { nodes, last: ROOT, ticks: 0 }));
+        let state = Arc::new(Mutex::new(State { nodes, last: ROOT }));
         Self { state, synchronised: Arc::new(AtomicUsize::new(0)) }
     }
 

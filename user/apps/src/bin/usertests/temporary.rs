@@ -16,6 +16,9 @@ use cops::task::{self, Priority};
 use crate::harness::{Failure, Outcome, Test, soon};
 use crate::raw::{self, BAD_ADDRESSES};
 use crate::{check, check_equal, tests};
+use times::{times_and_permissions, times_never_go_back};
+
+mod times;
 
 tests! { temporary:
     what_is_written_is_read,
@@ -35,6 +38,7 @@ tests! { temporary:
     the_current_directory,
     long_and_deep_paths,
     times_and_permissions,
+    times_never_go_back,
     devices,
     bad_arguments,
     other_file_systems,
@@ -52,7 +56,7 @@ static IS_SERVED: AtomicBool = AtomicBool::new(false);
 /// Where a process serves a file system.
 pub const SERVED: &str = "/disk";
 /// The tests that hold for any file system.
-pub const OF_ANY_FILE_SYSTEM: [&str; 15] = [
+pub const OF_ANY_FILE_SYSTEM: [&str; 16] = [
     "what_is_written_is_read",
     "flags_of_open",
     "an_open_without_a_number_changes_nothing",
@@ -66,6 +70,7 @@ pub const OF_ANY_FILE_SYSTEM: [&str; 15] = [
     "the_current_directory",
     "long_and_deep_paths",
     "times_and_permissions",
+    "times_never_go_back",
     "racing_for_names",
     "programs",
 ];
@@ -778,49 +783,6 @@ async fn programs() -> Outcome {
     executed("program", 0)?;
     check_equal!(raw::call(number::FTRUNCATE, [fd(&file), 5000]), Ok(0), "ftruncate");
     executed("program", ENOEXEC as u8)
-}
-
-async fn times_and_permissions() -> Outcome {
-    let place = Place::new()?;
-    let path = place.path("file");
-    make(&path, b"x")?;
-    let file = open_at(&path, open::READ_WRITE)?;
-    check_equal!(raw::call(number::FCHMOD, [fd(&file), 0o640]), Ok(0), "fchmod");
-    check_equal!(status(&path, 0)?.mode & 0o7777, 0o640, "permissions");
-    check_equal!(one_path(number::FCHMODAT, &path, [0o100, 0]), Ok(0), "fchmodat");
-    check_equal!(status(&path, 0)?.mode & 0o7777, 0o100, "permissions");
-    check_equal!(
-        one_path(number::FCHMODAT, "/bin/hello", [0o100, 0]),
-        Err(EROFS),
-        "the root image"
-    );
-    check_equal!(raw::call(number::FCHOWN, [fd(&file), 0, 0]), Ok(0), "fchown to the only user");
-    raw::refused("fchown", number::FCHOWN, [fd(&file), 1000, 0], &[EPERM])?;
-    let owner = one_path(number::FCHOWNAT, &path, [0, usize::MAX]);
-    check_equal!(owner, Ok(0), "fchownat to the only user");
-    const OMIT: u64 = 0x3fff_fffe;
-    let times = [100u64, 5, 200, 6];
-    let set = |times: &[u64; 4]| one_path(number::UTIMENSAT, &path, [times.as_ptr().addr(), 0]);
-    check_equal!(set(&times), Ok(0), "utimensat");
-    let now = status(&path, 0)?;
-    check_equal!((now.accessed.seconds, now.accessed.nanoseconds), (100, 5), "when read");
-    check_equal!((now.modified.seconds, now.modified.nanoseconds), (200, 6), "when written");
-    check_equal!(set(&[0, OMIT, 300, 0]), Ok(0), "utimensat of one time");
-    let now = status(&path, 0)?;
-    check_equal!((now.accessed.seconds, now.modified.seconds), (100, 300), "the times");
-    check_equal!(set(&[0, 1_000_000_000, 0, 0]), Err(EINVAL), "a bad time");
-    let by_number = [fd(&file), 0, times.as_ptr().addr(), 0];
-    check_equal!(raw::call(number::UTIMENSAT, by_number), Ok(0), "of an open file");
-    check_equal!(status(&path, 0)?.modified.seconds, 200, "when written");
-    check_equal!(write(&file, b"y"), Ok(1), "a write");
-    check!(status(&path, 0)?.modified.seconds != 200, "a write has not changed the time");
-    for call in [number::FSYNC, number::FDATASYNC] {
-        check_equal!(raw::call(call, [fd(&file)]), Ok(0), "fsync");
-        raw::refused("fsync of nothing", call, [9999], &[EBADF])?;
-        raw::refused("fsync of the console", call, [1], &[EINVAL])?;
-    }
-    check_equal!(raw::call(number::SYNC, []), Ok(0), "sync");
-    Ok(())
 }
 
 async fn devices() -> Outcome {

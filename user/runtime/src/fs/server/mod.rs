@@ -95,6 +95,14 @@ pub struct Change {
     pub modified: Option<Time>,
 }
 
+/// The time of what is written now: [`Time::of_file`] of real time. The kernel's times of files
+/// have the same steps, so that no time of a file becomes earlier.
+#[must_use]
+pub fn now() -> Time {
+    let now = crate::time::since_1970();
+    Time { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }.of_file()
+}
+
 /// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {

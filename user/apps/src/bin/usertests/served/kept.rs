@@ -3,7 +3,7 @@
 
 use alloc::vec;
 
-use cops::abi::file::Status;
+use cops::abi::file::{Status, Time};
 use cops::abi::served::{ASKS_FOR_SOLID, Reply, Request, WRITTEN_AT, operation};
 use cops::fs::File;
 use cops::fs::server::FileSystem;
@@ -41,12 +41,15 @@ struct Kept {
     opened: Opened,
     length: usize,
     solid: usize,
+    /// When it was made: before all writes.
+    begun: Time,
 }
 
 impl Kept {
     async fn new(length: usize, solid: usize) -> Result<Self, Failure> {
+        let begun = cops::fs::server::now();
         let opened = Opened::with(Hand::mounted_keeping_writes().await?).await?;
-        Ok(Self { opened, length, solid })
+        Ok(Self { opened, length, solid, begun })
     }
 
     /// The file of the other tests, of which all pages are kept.
@@ -106,7 +109,11 @@ impl Kept {
     async fn sent(&mut self) -> Result<(Request, Vec<u8>), Failure> {
         let (request, data) = self.opened.next(operation::WRITE).await?;
         check_equal!(request.flags, WRITTEN_AT, "flags");
-        check!(request.second > 1_000_000_000, "it was written at {}", request.second);
+        let (seconds, nanoseconds) =
+            (request.second / 1_000_000_000, request.second % 1_000_000_000);
+        let written = Time { seconds: seconds as i64, nanoseconds: nanoseconds as u32 };
+        let possible = self.begun..=cops::fs::server::now();
+        check!(possible.contains(&written), "it was written at {written:?}, not {possible:?}");
         Ok((request, data))
     }
 
@@ -274,11 +281,12 @@ async fn kept_writes_that_the_server_refuses_stay() -> Outcome {
         file.has(0, &[2; LENGTH])?;
     }
     // Closed, it is tried once more.
-    let Kept { opened, length, solid } = file;
+    let Kept { opened, length, solid, begun } = file;
     let Opened { hand, file, memory } = opened;
     drop(file);
     let other = OpenOptions::new().open("/dev/null").await?;
-    let mut file = Kept { opened: Opened { hand, file: other, memory }, length, solid };
+    let opened = Opened { hand, file: other, memory };
+    let mut file = Kept { opened, length, solid, begun };
     let (request, data) = file.sent().await?;
     check!(data == [2; LENGTH], "other bytes");
     file.takes(&request, LENGTH)
