@@ -46,6 +46,7 @@ static void contents(void) {
     CHECK(pwritev(fd, parts, 2, 60) == 8);
     CHECK(pread(fd, found, 8, 60) == 8 && memcmp(found, "abcdefgh", 8) == 0);
     CHECK(fsync(fd) == 0 && fdatasync(fd) == 0);
+    FAILS(fallocate(fd, 0, 0, 2 * BLOCK), EOPNOTSUPP);
     sync();
     struct stat status;
     CHECK(fstat(fd, &status) == 0 && status.st_size == BLOCK && S_ISREG(status.st_mode));

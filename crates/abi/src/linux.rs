@@ -13,6 +13,9 @@ macro_rules! numbers {
 numbers! {
     /// `flock(fd, operation)`: see [`file_lock::whole`]. Can wait.
     FLOCK = 32;
+    /// `fallocate(fd, mode, offset, length)`: always an error, at best `EOPNOTSUPP`: the C library
+    /// writes instead.
+    FALLOCATE = 47;
     /// `sendfile(out, in, *mut offset, count)`: always `ENOSYS`; programs copy instead.
     SENDFILE = 71;
     /// `sync_file_range(fd, offset, length, flags)`: see [`sync_range`]. Can wait.

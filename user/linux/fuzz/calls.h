@@ -142,6 +142,7 @@ static const struct signature signatures[] = {
     CALL(44, fstatfs, 5, FILE_OR_FOLDER, POINTER),
     CALL(45, truncate, 10, PATH, LENGTH),
     CALL(46, ftruncate, 20, FILE_OR_FOLDER, LENGTH),
+    CALL(47, fallocate, 5, FILE_OR_FOLDER, SMALL, OFFSET, LENGTH),
     CALL(48, faccessat, 10, FOLDER, PATH, SMALL),
     CALL(49, chdir, 20, PATH),
     CALL(50, fchdir, 10, FILE_OR_FOLDER),

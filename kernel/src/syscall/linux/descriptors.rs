@@ -1,4 +1,4 @@
-//! `close_range`, `memfd_create` and `sync_file_range`.
+//! `close_range`, `memfd_create`, `fallocate` and `sync_file_range`.
 #![forbid(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -12,7 +12,7 @@ use cops_fallible::try_arc;
 use super::super::arguments::Arguments;
 use super::super::{Reply, file, submit};
 use crate::arch::SyscallFrame;
-use crate::fs::{self, File};
+use crate::fs::{self, File, Object};
 use crate::mm;
 use crate::process::resumable::{self, Resumable};
 use crate::process::{Process, VirtualCpu};
@@ -58,6 +58,31 @@ pub fn make_memory_file(process: &Process, args: &Arguments<'_>) -> CallResult {
     let file = try_arc(File::of_node(node, open::READ_WRITE, process.family)?)?;
     let closes = flags & memory_file::CLOSE_ON_EXEC != 0;
     process.files.lock().insert(file, closes).map(|file| file.0)
+}
+
+/// `fallocate(fd, mode, offset, length)`: no file system can reserve a range. That is not `ENOSYS`,
+/// for which `posix_fallocate` fails; now it writes to each block instead.
+///
+/// # Errors
+/// `EOPNOTSUPP`; before, `EBADF` for a file that is not open for writing, `EINVAL` for a range that
+/// is none, `ESPIPE` for a pipe and `ENODEV` for anything else that is no file.
+pub fn reserve_range(args: &Arguments<'_>) -> CallResult {
+    let file = args.file(0)?;
+    let (offset, length) = (args.signed(2), args.signed(3));
+    if offset < 0 || length <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    if !file.is_writable() {
+        return Err(Errno::EBADF);
+    }
+    Err(match &file.object {
+        Object::PipeReader(_) | Object::PipeWriter(_) => Errno::ESPIPE,
+        Object::Node { .. } | Object::Served(_) if offset.checked_add(length).is_none() => {
+            Errno::EFBIG
+        }
+        Object::Node { .. } | Object::Served(_) => Errno::EOPNOTSUPP,
+        _ => Errno::ENODEV,
+    })
 }
 
 /// `sync_file_range(fd, offset, length, flags)`: `fdatasync`, whatever the range is.

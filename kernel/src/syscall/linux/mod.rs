@@ -321,6 +321,7 @@ fn dispatch(
         }
         number::CLOSE_RANGE => descriptors::close_range(cpu, frame, &args)?,
         number::MEMFD_CREATE => descriptors::make_memory_file(process, &args).into(),
+        number::FALLOCATE => descriptors::reserve_range(&args).into(),
         number::SYNC_FILE_RANGE => descriptors::synchronise_range(cpu, frame, &args)?,
         number::SENDFILE | number::COPY_FILE_RANGE | number::HARDWARE_PROBE | number::RSEQ => {
             return Err(Errno::ENOSYS);
