@@ -77,6 +77,33 @@ pub fn set_bit(bitmap: &mut [u8], index: u32, value: bool) {
     }
 }
 
+/// The bytes of a bitmap with bits of `from..to`: for each its index, and which of its bits.
+fn masks(from: u32, to: u32) -> impl Iterator<Item = (usize, u8)> {
+    (from / 8..to.div_ceil(8)).map(move |byte| {
+        let first = 0xFF_u8 << from.saturating_sub(8 * byte);
+        let behind = 0xFF_u8.checked_shl(to - 8 * byte).unwrap_or(0);
+        (byte as usize, first & !behind)
+    })
+}
+
+/// Whether one of the bits `from..to` is `value`. Beyond the end every bit counts as set.
+pub fn any_bit(bitmap: &[u8], from: u32, to: u32, value: bool) -> bool {
+    masks(from, to).any(|(at, mask)| {
+        let byte = bitmap.get(at).copied().unwrap_or(0xFF);
+        let byte = if value { byte } else { !byte };
+        byte & mask != 0
+    })
+}
+
+/// Sets or clears the bits `from..to`.
+pub fn set_bits(bitmap: &mut [u8], from: u32, to: u32, value: bool) {
+    for (at, mask) in masks(from, to) {
+        if let Some(byte) = bitmap.get_mut(at) {
+            *byte = if value { *byte | mask } else { *byte & !mask };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +120,24 @@ mod tests {
         put_u16(&mut bytes, 3, 0x1234);
         assert_eq!(bytes, [1, 2, 3, 0x34, 0x12]);
         assert_eq!(part(&bytes, 4, 2), &[] as &[u8]);
+    }
+
+    #[test]
+    fn ranges_of_bits_are_those_of_single_bits() {
+        for from in 0..20 {
+            for to in from..=24 {
+                let (mut one, mut all) = ([0x5A_u8; 3], [0x5A_u8; 3]);
+                let has = |value| (from..to).any(|index| bit(&[0x5A; 3], index) == value);
+                assert_eq!(any_bit(&one, from, to, true), has(true), "{from}..{to}");
+                assert_eq!(any_bit(&one, from, to, false), has(false), "{from}..{to}");
+                for value in [true, false] {
+                    (from..to).for_each(|index| set_bit(&mut one, index, value));
+                    set_bits(&mut all, from, to, value);
+                    assert_eq!(one, all, "{from}..{to}");
+                }
+            }
+        }
+        assert!(any_bit(&[0], 8, 9, true) && !any_bit(&[0], 8, 9, false));
     }
 
     #[test]

@@ -111,10 +111,10 @@ impl<'a, D: BlockDevice> Change<'a, D> {
 
     /// Notes blocks that are free from now on.
     pub fn note_freed(&mut self, freed: Freed) {
-        for number in freed.start..freed.start + u64::from(freed.length) {
-            if let Some((_, Status::Metadata)) = self.blocks.remove(&number) {
-                self.metadata -= 1;
-            }
+        let blocks = freed.start..freed.start + u64::from(freed.length);
+        while let Some((&number, &(_, status))) = self.blocks.range(blocks.clone()).next() {
+            self.blocks.remove(&number);
+            self.metadata -= usize::from(status == Status::Metadata);
         }
         self.freed.push(freed);
     }

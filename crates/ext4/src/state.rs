@@ -19,6 +19,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::block::Block;
 
@@ -74,6 +75,20 @@ pub(crate) struct Limits {
     pub data: usize,
     /// Committed blocks at which a checkpoint is due.
     pub committed: usize,
+}
+
+/// Removes what is in a range, in as many steps as there are entries in it.
+pub(crate) fn remove_range<V>(map: &mut BTreeMap<u64, V>, range: Range<u64>) {
+    while let Some((&number, _)) = map.range(range.clone()).next() {
+        map.remove(&number);
+    }
+}
+
+/// The same, of a set.
+fn take_range(set: &mut BTreeSet<u64>, range: Range<u64>) {
+    while let Some(&number) = set.range(range.clone()).next() {
+        set.remove(&number);
+    }
 }
 
 pub(crate) struct State {
@@ -180,12 +195,12 @@ impl State {
         }
         for freed in freed {
             self.freed.insert(freed.start, freed.length);
-            for number in freed.start..freed.start + u64::from(freed.length) {
-                self.entries.remove(&number);
-                self.note(number, Status::Clean);
-                if freed.metadata {
-                    self.revoked.insert(number);
-                }
+            let blocks = freed.start..freed.start + u64::from(freed.length);
+            remove_range(&mut self.entries, blocks.clone());
+            take_range(&mut self.data, blocks.clone());
+            take_range(&mut self.metadata, blocks.clone());
+            if freed.metadata {
+                self.revoked.extend(blocks);
             }
         }
     }
@@ -274,10 +289,9 @@ impl State {
         // Only after an interrupted commit: what it left in flight may have been freed since.
         let flight = &mut self.in_flight;
         for (start, length) in &flight.freed {
-            for number in *start..*start + u64::from(*length) {
-                flight.data.remove(&number);
-                flight.metadata.remove(&number);
-            }
+            let blocks = *start..*start + u64::from(*length);
+            remove_range(&mut flight.data, blocks.clone());
+            remove_range(&mut flight.metadata, blocks);
         }
     }
 
@@ -290,9 +304,7 @@ impl State {
     pub fn committed(&mut self) {
         let flight = core::mem::take(&mut self.in_flight);
         for (start, length) in flight.freed {
-            for number in start..start + u64::from(length) {
-                self.committed.remove(&number);
-            }
+            remove_range(&mut self.committed, start..start + u64::from(length));
         }
         self.committed.extend(flight.metadata);
     }

@@ -314,3 +314,49 @@ fn a_change_does_not_wait_for_what_is_read_ahead() {
     assert_eq!(run(file_system.read(file, 0, &mut content)), Ok(new.len()));
     assert!(content[..new.len()] == new, "{kind}: old content");
 }
+
+/// A deletion of many blocks works in steps, between which others make changes.
+#[test]
+fn changes_come_between_the_steps_of_a_deletion() {
+    const EXTENTS: u64 = 700;
+    let (kind, size, options) = IMAGES[0];
+    let device = Device::new(image::make(size, options));
+    let file_system = open(&device);
+    let free = || run(file_system.statistics()).unwrap().free_blocks;
+    let block = file_system.block_size() as u64;
+    let make = |name: &[u8]| {
+        let held = New { hold: true, ..NEW };
+        run(file_system.create(ROOT, name, Kind::Regular, held)).unwrap().inode
+    };
+    // The directory has its block.
+    run(file_system.create(ROOT, b"first", Kind::Regular, NEW)).unwrap();
+    let before = free();
+    let (deleted, cut) = (make(b"deleted"), make(b"cut"));
+    for file in [deleted, cut] {
+        for extent in 0..EXTENTS {
+            run(file_system.write(file, 2 * extent * block, &[1; 100], NOW)).unwrap();
+        }
+    }
+    run(file_system.unlink(ROOT, b"deleted", NOW)).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut deletion = Box::pin(file_system.release(deleted, NOW));
+    let mut truncation = Box::pin(file_system.truncate(cut, 50, NOW));
+    assert!(deletion.as_mut().poll(&mut context).is_pending(), "{kind}: deleted in one step");
+    assert!(truncation.as_mut().poll(&mut context).is_pending(), "{kind}: cut in one step");
+    let other = file_system.create(ROOT, b"other", Kind::Regular, NEW);
+    assert!(common::poll_once(other), "{kind}: a new file waits for the deletion");
+    // What was cut off does not come back where the file grows.
+    run(file_system.write(cut, 3 * block, &[2; 100], NOW)).unwrap();
+    let mut content = vec![0; 4 * block as usize];
+    let length = run(file_system.read(cut, 0, &mut content)).unwrap();
+    assert_eq!(length as u64, 3 * block + 100);
+    assert!(content[..50].iter().all(|&byte| byte == 1), "{kind}: what is left");
+    assert!(content[50..3 * block as usize].iter().all(|&byte| byte == 0), "{kind}: old content");
+    run(truncation).unwrap();
+    run(deletion).unwrap();
+    run(file_system.truncate(cut, 0, NOW)).unwrap();
+    run(file_system.sync()).unwrap();
+    assert_eq!(free(), before, "{kind}: free blocks");
+    run(file_system.close()).unwrap();
+    must_be_clean(&device.bytes(), kind);
+}

@@ -8,7 +8,7 @@ pub(crate) use self::inodes::{allocate_inode, free_inode};
 use alloc::sync::Arc;
 
 use crate::block::{Block, Check, check_bitmap};
-use crate::bytes::set_bit;
+use crate::bytes::{any_bit, set_bits};
 use crate::change::Change;
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
@@ -55,7 +55,7 @@ pub(crate) async fn allocate<D: BlockDevice>(
         let length = layout.group_blocks(group);
         for (freed, count) in change.freed_in(start, u64::from(length)).await {
             let first = (freed - start) as u32;
-            (first..first + count).for_each(|index| set_bit(&mut available, index, true));
+            set_bits(&mut available, first, first + count, true);
         }
         let from = if step == 0 { first_index } else { 0 };
         let Some((index, count)) = bitmap::find_run(&available, length, from, want) else {
@@ -137,9 +137,11 @@ fn initial_bitmap(layout: &Layout, group: u32) -> alloc::vec::Vec<u8> {
     let end = start + u64::from(length);
     for (first, count) in &layout.system {
         let (from, to) = ((*first).max(start), (first + count).min(end));
-        (from..to).for_each(|block| set_bit(&mut bitmap, (block - start) as u32, true));
+        if from < to {
+            set_bits(&mut bitmap, (from - start) as u32, (to - start) as u32, true);
+        }
     }
-    (length..layout.block_size as u32 * 8).for_each(|index| set_bit(&mut bitmap, index, true));
+    set_bits(&mut bitmap, length, layout.block_size as u32 * 8, true);
     bitmap
 }
 
@@ -155,7 +157,7 @@ async fn mark<D: BlockDevice>(
     let layout = &core.layout;
     let bitmap = block_bitmap(change, group).await?;
     let place = layout.places.get(group as usize).ok_or(Error::Corrupt("group"))?;
-    if (index..index + count).any(|index| crate::bytes::bit(&bitmap, index) == used) {
+    if any_bit(&bitmap, index, index + count, used) {
         return Err(Error::Corrupt("block bitmap"));
     }
     let uninitialised =
@@ -164,7 +166,7 @@ async fn mark<D: BlockDevice>(
         *change.fresh(place.block_bitmap, Status::Metadata)? = (*bitmap).clone();
     }
     let bytes = change.edit(place.block_bitmap, Check::None).await?;
-    (index..index + count).for_each(|index| set_bit(bytes, index, used));
+    set_bits(bytes, index, index + count, used);
     change.block_bitmaps.insert(group);
     let bytes = change.descriptor(group).await?;
     descriptor::clear_flag(bytes, descriptor::BLOCKS_UNUSED);

@@ -12,6 +12,8 @@ use crate::inode::Inode;
 const MOST_METADATA: usize = 48;
 /// Extents and nodes that one step may free.
 const MOST_EXTENTS: usize = 128;
+/// Blocks at which a step ends. They are freed by ranges, but each of them may be in the cache.
+const MOST_BLOCKS: u32 = 1 << 16;
 
 /// How far a removal came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +31,9 @@ pub(crate) async fn remove_from<D: BlockDevice>(
     from: u32,
     metadata: bool,
 ) -> Result<Progress> {
+    let mut blocks = 0;
     for _ in 0..MOST_EXTENTS {
-        if change.metadata() >= MOST_METADATA {
+        if change.metadata() >= MOST_METADATA || blocks >= MOST_BLOCKS {
             return Ok(Progress::More);
         }
         let (steps, leaf) = walk(change, inode, u32::MAX).await?;
@@ -50,6 +53,7 @@ pub(crate) async fn remove_from<D: BlockDevice>(
         let keep = from.saturating_sub(extent.logical);
         let start = extent.physical + u64::from(keep);
         allocate::free(change, inode, start, extent.length - keep, metadata).await?;
+        blocks += extent.length - keep;
         let rest = Extent { length: keep, ..extent };
         edit(change, inode, step.place, |node| match keep {
             0 => node::remove(node, at),

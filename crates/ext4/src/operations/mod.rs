@@ -10,6 +10,9 @@ mod rename;
 pub use self::attributes::{Attributes, SetAttributes, Statistics};
 pub use self::names::{Entry, New};
 
+use core::future::poll_fn;
+use core::task::Poll;
+
 use crate::change::Change;
 use crate::device::BlockDevice;
 use crate::error::Result;
@@ -27,6 +30,19 @@ macro_rules! with_space {
 }
 pub(crate) use with_space;
 
+/// Lets what is as urgent run.
+async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if core::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 impl<D: BlockDevice> Ext4<D> {
     /// Begins a changing operation, when there is room for it in the cache and in the journal.
     pub(crate) async fn change(&self) -> Result<Change<'_, D>> {
@@ -35,9 +51,16 @@ impl<D: BlockDevice> Ext4<D> {
         Ok(Change::new(&self.core, turn))
     }
 
-    /// Publishes a change and begins the next step of the same operation; no other operation comes
-    /// between them.
+    /// Publishes a change and begins the next step of the same operation, after the operations that
+    /// wait: so a long one delays each of the others by one step.
     pub(crate) async fn next<'a>(&'a self, change: Change<'a, D>) -> Result<Change<'a, D>> {
+        change.publish().await?;
+        yield_now().await;
+        self.change().await
+    }
+
+    /// The same, but no other operation comes between the two.
+    pub(crate) async fn next_alone<'a>(&'a self, change: Change<'a, D>) -> Result<Change<'a, D>> {
         let turn = change.publish_and_stay().await?;
         self.make_room().await?;
         Ok(Change::new(&self.core, turn))

@@ -143,7 +143,8 @@ async fn release_attributes<D: BlockDevice>(
 }
 
 impl<D: BlockDevice> Ext4<D> {
-    /// Finishes what an inode in the list waits for, unless it has no name and is held.
+    /// Finishes what an inode in the list waits for, unless it has no name and is held. Other
+    /// operations come between the steps, and may finish it.
     pub(crate) async fn finish_orphan(&self, number: u32, now: Time) -> Result<()> {
         let mut change = self.change().await?;
         loop {
