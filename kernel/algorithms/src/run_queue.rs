@@ -100,6 +100,12 @@ impl Lines {
             || self.have_handed_over()
     }
 
+    /// Whether any virtual CPU of the process waits, or has been handed over.
+    #[inline(always)]
+    pub fn any(&self) -> bool {
+        self.levels.load(Relaxed) | u64::from(self.handed_over.load(Relaxed)) != 0
+    }
+
     /// Whether one has been handed over and not been taken.
     pub fn have_handed_over(&self) -> bool {
         self.handed_over.load(Relaxed) != 0

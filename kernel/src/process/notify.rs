@@ -237,20 +237,25 @@ impl Process {
         }
     }
 
-    /// At an entry into the kernel of `cpu`, which may have made more urgent what another worker
-    /// polls: by `set_priority`, or because it waits for a lock of that coroutine.
-    ///
-    /// A worker that waits for its hart within such a poll would otherwise have its old level.
-    #[inline]
-    pub(super) fn raise_polling(&self, cpu: &VirtualCpu) {
+    /// At an entry into the kernel of `cpu`, which is not the only one, and has made something
+    /// ready at the levels `waiting`. It may also have made more urgent what another worker polls:
+    /// by `set_priority`, or because it waits for a lock of that coroutine. A worker that waits for
+    /// its hart within such a poll would otherwise have its old level.
+    #[inline(never)]
+    pub(super) fn raise_others(&self, cpu: &VirtualCpu, waiting: u64) {
         let lines = self.account.lines();
-        // First what is nearly always false.
-        if lines.any_less_urgent_than(Priority::MOST_URGENT) && self.has_others() {
-            // As in `raise_queued_to`.
-            fence(SeqCst);
-            if self.polled_beside(cpu).is_some_and(|level| lines.any_less_urgent_than(level)) {
-                self.raise_within_polls();
-            }
+        // See `Lines::any_less_urgent_than`.
+        fence(SeqCst);
+        if !lines.any() {
+            return;
+        }
+        if let Some(priority) = Priority::most_urgent_in(waiting)
+            && lines.any_less_urgent_than(priority)
+        {
+            self.requeue_at_least(priority);
+        }
+        if self.polled_beside(cpu).is_some_and(|level| lines.any_less_urgent_than(level)) {
+            self.raise_within_polls();
         }
     }
 
@@ -309,7 +314,8 @@ impl Process {
     }
 
     /// False if the calling virtual CPU is the only one.
-    fn has_others(&self) -> bool {
+    #[inline]
+    pub(super) fn has_others(&self) -> bool {
         self.cpu_count() > 1 || self.has_threads.load(Relaxed)
     }
 

@@ -163,9 +163,9 @@ impl Process {
         if before != Some(now) {
             self.published.replace(published);
         }
-        self.raise_queued_to(waiting);
-        if is_native {
-            self.raise_polling(cpu);
+        // First what is mostly false. Of a program for Linux nothing is polled.
+        if (waiting != 0 || is_native && self.account.lines().any()) && self.has_others() {
+            self.raise_others(cpu, waiting);
         }
         (priority, waiting)
     }

@@ -1,13 +1,15 @@
 //! Tests `./cops exec` as a child process with standard streams and an exit code, and how
 //! `./cops trace` ends.
 
-use std::process::Command;
+use std::fs::OpenOptions;
+use std::io::{self, pipe};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{Case, Context, cops, step};
 use crate::build::vdso;
 use crate::cli::Machine as MachineOptions;
-use crate::error::Outcome;
+use crate::error::{Because, Outcome};
 use crate::process::{Captured, capture};
 use crate::qemu::console::{Ending, Transcript, follow};
 use crate::qemu::machine::Machine;
@@ -80,6 +82,10 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     if context.is_chosen(name) {
         cases.push(Case::judged(name, &lost_output(name)?));
     }
+    let name = "output that is closed, or lost by a command that runs nothing";
+    if context.is_chosen(name) {
+        cases.push(Case::judged(name, &closed_output()?));
+    }
     let name = "another scheduler serves in another order, and one that is none is refused";
     if context.is_chosen(name) {
         cases.push(Case::judged(name, &other_scheduler(context, name)?));
@@ -132,6 +138,36 @@ fn lost_output(name: &str) -> Outcome<Vec<String>> {
             faults.push(format!("{program} {redirection}: {}", result.everything()));
         }
         wrong.extend(faults);
+    }
+    Ok(wrong)
+}
+
+/// Runs commands that print many lines, with output that has no reader, which is no failure, and
+/// on a full disk.
+fn closed_output() -> Outcome<Vec<String>> {
+    let closed = || pipe().map(|(_, writer)| Stdio::from(writer));
+    let full = || OpenOptions::new().write(true).open("/dev/full").map(Stdio::from);
+    let cannot = || "cannot run our own program".into();
+    let mut wrong = Vec::new();
+    for words in [&["test", "--list"][..], &["help"]] {
+        for (output, code) in [(&closed as &dyn Fn() -> io::Result<Stdio>, 0), (&full, 125)] {
+            for hides_errors in [false, true] {
+                let stderr = if hides_errors { output() } else { Ok(Stdio::piped()) };
+                let mut command = cops()?;
+                command.args(words).stdin(Stdio::null());
+                command.stdout(output().because(cannot)?).stderr(stderr.because(cannot)?);
+                let child = command.spawn().because(cannot)?;
+                let result = child.wait_with_output().because(cannot)?;
+                let said = String::from_utf8_lossy(&result.stderr);
+                let is_said = said.starts_with("cops: ")
+                    && said.contains("could not be written")
+                    && said.lines().count() == 1;
+                let is_right = if hides_errors || code == 0 { said.is_empty() } else { is_said };
+                if result.status.code() != Some(code) || !is_right {
+                    wrong.push(format!("{words:?}: {}, not {code}: {said:?}", result.status));
+                }
+            }
+        }
     }
     Ok(wrong)
 }
