@@ -15,7 +15,7 @@ mod at_boot;
 mod word;
 
 pub use at_boot::AtBoot;
-pub use word::Word;
+pub use word::{OFFER, Word};
 
 /// A value behind a spin lock.
 pub type Mutex<T> = lock_api::Mutex<Word, T>;
@@ -24,9 +24,12 @@ pub type Mutex<T> = lock_api::Mutex<Word, T>;
 pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, Word, T>;
 
 #[cfg(test)]
+#[allow(unsafe_code)]
 mod tests {
     extern crate std;
+    use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
     use std::thread;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -58,5 +61,35 @@ mod tests {
         drop(guard);
         assert!(!mutex.is_locked());
         assert_eq!(mutex.try_lock().map(|value| *value), Some(7));
+    }
+
+    #[test]
+    fn one_that_waits_long_offers_its_processor() {
+        static OFFERS: AtomicU64 = AtomicU64::new(0);
+        static LOCK: Mutex<()> = Mutex::new(());
+        let count: &'static fn() = {
+            static COUNT: fn() = || {
+                OFFERS.fetch_add(1, SeqCst);
+            };
+            &COUNT
+        };
+        // SAFETY: what a thread that was started earlier sees is null or the reference to a static
+        // that is never changed, which every thread may read.
+        unsafe { OFFER.set(count) };
+        let has_it = AtomicBool::new(false);
+        let guard = LOCK.lock();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                drop(LOCK.lock());
+                has_it.store(true, SeqCst);
+            });
+            let limit = Instant::now() + Duration::from_secs(60);
+            while OFFERS.load(SeqCst) < 3 && Instant::now() < limit {
+                thread::yield_now();
+            }
+            assert!(OFFERS.load(SeqCst) >= 3 && !has_it.load(SeqCst));
+            drop(guard);
+        });
+        assert!(has_it.load(SeqCst));
     }
 }

@@ -63,6 +63,7 @@ fn part(execute: impl FnOnce()) {
 }
 
 fn prepare() {
+    arch::offer_while_waiting();
     heap::prepare();
     timer::configure();
     let real_nanoseconds = rtc::nanoseconds();

@@ -6,7 +6,7 @@
 //! - `upcall`: interrupts of user mode.
 //! - `signal`: the frame of a signal on a Linux program's stack.
 //! - `paging`: page-table entries and translation caches.
-//! - `idle`: what a hart does that has no work.
+//! - `idle`: what a hart does that has no work, or waits long for a lock.
 //! - `timer`, `firmware`, `interrupt_controller`: the hart's clock, the calls to SBI, the PLIC.
 //! - `hart`: the record that each hart finds through its `tp` register.
 #![allow(unsafe_code)]
@@ -32,7 +32,7 @@ pub use copy::{clear, copy_shared};
 pub use entry::{run_on_own_stack, start_other_harts};
 pub use firmware::{emergency_write, power_off_machine};
 pub use hart::{HartSlot, HartSlots, describe_harts, hart_count, hart_index};
-pub use idle::{poll_when_idle, wait_for_interrupt_unless};
+pub use idle::{offer_while_waiting, poll_when_idle, wait_for_interrupt_unless};
 pub use interrupt_controller as controller;
 pub use paging::{
     Asid, Entry, Rights, RootRegister, TABLE_ENTRIES, TABLE_LEVELS, activate_root, asid_count,

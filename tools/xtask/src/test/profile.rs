@@ -31,10 +31,6 @@ const HARTS: &str = "a request takes hardly more instructions with 4 harts than 
 /// How much more, at most. Measured: 1.05; two counts of the same machine differ by a hundredth or
 /// two, by the pace of the client.
 const MORE_WITH_HARTS: f64 = 1.15;
-/// QEMU 7.2 stalls in about one of 25 runs in which it counts the instructions of several harts: it
-/// executes the one that waits for a lock, and never the other one that has it, until a debugger
-/// stops the machine and lets it continue. So a run without an answer is made again.
-const ATTEMPTS: usize = 3;
 
 /// `./cops bench NAME --icount`, with its other options as they are if none is given.
 fn counted(name: &str) -> Outcome<Bench> {
@@ -79,15 +75,7 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
             bench.machine.smp = harts;
             closed::instructions(context.workspace, prepared, &bench)
         };
-        let one = counted(1)?;
-        let mut four = counted(4);
-        for _ in 1..ATTEMPTS {
-            if let Err(failure) = &four {
-                context.note(format!("4 harts are counted again: {failure}"));
-                four = counted(4);
-            }
-        }
-        let four = four?;
+        let (one, four) = (counted(1)?, counted(4)?);
         let wrong = (four > one * MORE_WITH_HARTS)
             .then(|| format!("{one:.0} instructions a request with 1 hart, {four:.0} with 4"));
         cases.push(Case::judged(HARTS, &Vec::from_iter(wrong)));
