@@ -7,26 +7,15 @@ use cops::inspect::{self, state};
 use cops::io::{Read, Write, pipe};
 use cops::memory::statistics;
 use cops::sync::Mutex;
-use cops::task::{self, Priority, yield_now};
+use cops::task;
 
-use crate::harness::{Failure, Outcome, soon, until};
+use crate::harness::{Failure, Outcome, become_level, level, soon, until};
 use crate::{check_equal, tests};
 
 tests! { call_levels:
     set_priority_reaches_calls_in_flight,
     set_priority_reaches_the_kernels_half,
     set_priority_lowers_no_call_below_what_its_coroutine_inherits,
-}
-
-fn level(level: u8) -> Priority {
-    Priority::saturating(level.into())
-}
-
-async fn become_level(at: u8) {
-    if let Some(id) = task::current() {
-        task::set_priority(id, level(at));
-    }
-    yield_now().await;
 }
 
 async fn set_priority_reaches_calls_in_flight() -> Outcome {

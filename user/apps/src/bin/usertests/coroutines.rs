@@ -11,7 +11,7 @@ use cops::task::{self, CoroutineId, JoinError, Priority, SpawnError, yield_now};
 use cops::time::{Duration, sleep};
 use log::Log;
 
-use crate::harness::{Failure, Outcome, soon};
+use crate::harness::{Failure, Outcome, level, soon};
 use crate::{check, check_equal, tests};
 
 tests! { coroutines:
@@ -61,10 +61,6 @@ mod log {
     }
 }
 
-fn level(level: u32) -> Priority {
-    Priority::saturating(level)
-}
-
 /// Lets all ready coroutines run.
 pub async fn let_others_run() -> Result<(), Failure> {
     let name = task::current().ok_or(Failure("no coroutine".into()))?;
@@ -88,9 +84,9 @@ async fn outputs_arrive() -> Outcome {
 async fn urgent_first() -> Outcome {
     let log = Log::new(64);
     // All become ready at once, in an order that is not that of their priorities.
-    for index in (0..60).map(|index| index * 7 % 60) {
+    for index in (0..60).map(|place| (place * 7 % 60) as u8) {
         let log = log.clone();
-        task::spawn(async move { log.add(index) }, level(index));
+        task::spawn(async move { log.add(index.into()) }, level(index));
     }
     let_others_run().await?;
     let expected: Vec<u32> = (0..60).collect();
@@ -232,7 +228,7 @@ async fn peers_take_turns() -> Outcome {
 
 async fn priority_can_change() -> Outcome {
     let log = Log::new(8);
-    let spawn = |entry: u32, urgency: u32| {
+    let spawn = |entry: u32, urgency: u8| {
         let log = log.clone();
         task::spawn(async move { log.add(entry) }, level(urgency))
     };
@@ -351,7 +347,7 @@ async fn thousands() -> Outcome {
                 yield_now().await;
                 sum.fetch_add(index, Relaxed);
             },
-            level((index % 64) as u32),
+            level((index % 64) as u8),
         );
     }
     check_equal!(task::live_count(), before + COUNT as u64, "coroutines alive");

@@ -8,6 +8,7 @@ use core::ops::Deref;
 use core::pin::Pin;
 
 use cops::process::{self, Child, ExitCode, ExitStatus};
+use cops::task::{self, Priority, yield_now};
 use cops::time::{Duration, timeout};
 use cops::{abi::Errno, println};
 
@@ -29,6 +30,19 @@ pub fn time_is_counted() -> bool {
 /// How many harts the machine has.
 pub fn harts() -> usize {
     crate::raw::system_page().harts.load(core::sync::atomic::Ordering::Relaxed) as usize
+}
+
+/// The priority of this level; `LEAST_URGENT` if there is none.
+pub fn level(level: u8) -> Priority {
+    Priority::saturating(level.into())
+}
+
+/// The calling coroutine has this level from now on, and has yielded since.
+pub async fn become_level(at: u8) {
+    if let Some(id) = task::current() {
+        task::set_priority(id, level(at));
+    }
+    yield_now().await;
 }
 
 /// Lets others run until `done` returns true, checking every few milliseconds.

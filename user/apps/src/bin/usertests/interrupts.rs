@@ -13,11 +13,11 @@ use cops::abi::layout::PROCESS_PAGE;
 use cops::abi::page::ProcessPage;
 use cops::memory::statistics;
 use cops::process::ExitCode;
-use cops::task::{self, Priority, yield_now};
+use cops::task::{self, yield_now};
 use cops::time::{Duration, Instant, sleep};
 use futures_util::future::join_all;
 
-use crate::harness::{Failure, Outcome, PATIENCE, harts, run, soon, until};
+use crate::harness::{Failure, Outcome, PATIENCE, become_level, harts, level, run, soon, until};
 use crate::processes::HELPER;
 use crate::registers::{spin_floats, spin_integers};
 use crate::{check, check_equal, tests};
@@ -39,10 +39,6 @@ pub fn page() -> &'static ProcessPage {
     // SAFETY: the kernel maps a `ProcessPage` at this address as long as the process lives, and all
     // its fields are atomics.
     unsafe { &*with_exposed_provenance::<ProcessPage>(PROCESS_PAGE) }
-}
-
-fn level(level: u8) -> Priority {
-    Priority::saturating(level.into())
 }
 
 /// Number of interrupts taken by any process.
@@ -155,13 +151,6 @@ async fn sleeper(at: u8) -> Arc<AtomicUsize> {
         yield_now().await;
     }
     over
-}
-
-async fn become_level(at: u8) {
-    if let Some(id) = task::current() {
-        task::set_priority(id, level(at));
-    }
-    yield_now().await;
 }
 
 /// While the only virtual CPU is inside a poll, a result for a more urgent coroutine appears in its

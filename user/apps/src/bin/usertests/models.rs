@@ -14,7 +14,7 @@ use cops::task::{self, Priority, yield_now};
 use cops::thread::{self, JoinHandle};
 use cops::time::{Duration, sleep, timeout};
 
-use crate::harness::{Failure, Outcome, PATIENCE};
+use crate::harness::{Failure, Outcome, PATIENCE, become_level};
 use crate::network::pair;
 use crate::raw::{self, Asked};
 use crate::{check, check_equal, tests};
@@ -225,14 +225,11 @@ async fn cancelled_polled_calls_take_no_room() -> Outcome {
     let (_client, server) = pair().await?;
     let mut byte = 0u8;
     let arguments = [server.as_fd().raw() as usize, (&raw mut byte).expose_provenance(), 1];
-    let Some(own) = task::current() else { return Err(Failure("no coroutine".into())) };
-    task::set_priority(own, Priority::LEAST_URGENT);
-    yield_now().await;
+    become_level(Priority::LEAST_URGENT.level()).await;
     let Asked::InFlight(first) = raw::ask(number::READ, arguments) else {
         return Err(Failure("a read of nothing has completed".into()));
     };
-    task::set_priority(own, Priority::saturating(1));
-    yield_now().await;
+    become_level(1).await;
     let before = statistics()?.frames_free;
     for call in 0..CALLS {
         match raw::ask(number::READ, arguments) {

@@ -5,17 +5,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::future::Future;
 use core::pin::Pin;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use cops::memory::statistics;
 use cops::process;
 use cops::sync::{Event, Full, Mutex, Rendezvous, Semaphore, signal, wait_on};
-use cops::task::{self, JoinHandle, Priority, RunError, Until, yield_now};
+use cops::task::{self, JoinHandle, RunError, Until, yield_now};
 use cops::time::{Duration, timeout};
 use futures_util::future::join_all;
 
 use crate::coroutines::let_others_run;
-use crate::harness::{Failure, Outcome, soon};
+use crate::harness::{Failure, Outcome, level, soon};
 use crate::{check, check_equal, tests};
 
 tests! { rendezvous:
@@ -40,10 +40,6 @@ tests! { rendezvous:
     runner_that_blocks_on_a_future,
     runner_that_computes_after_block_on,
     runner_without_memory_for_a_thread,
-}
-
-fn level(level: u32) -> Priority {
-    Priority::saturating(level)
 }
 
 async fn signal_before_wait() -> Outcome {
@@ -72,7 +68,7 @@ async fn wait_before_signal() -> Outcome {
 /// Each signal releases one waiter: the most urgent, and among equal priorities the one that came
 /// first.
 async fn most_urgent_first() -> Outcome {
-    const LEVELS: [u32; 6] = [30, 10, 30, 5, 10, 20];
+    const LEVELS: [u8; 6] = [30, 10, 30, 5, 10, 20];
     let met: Arc<Rendezvous<4>> = Arc::new(Rendezvous::new());
     let last = Arc::new(AtomicUsize::new(usize::MAX));
     let mut waiters = Vec::new();
@@ -152,7 +148,7 @@ async fn order_does_not_matter() -> Outcome {
         Ok::<(), Full>(())
     };
     let sides: Vec<_> = (0..2 * PAIRS)
-        .map(|own| task::spawn_join(side(own, own ^ 1), level((own % 64) as u32)))
+        .map(|own| task::spawn_join(side(own, own ^ 1), level((own % 64) as u8)))
         .collect();
     for side in soon("100 pairs", join_all(sides)).await? {
         side??;
@@ -162,9 +158,9 @@ async fn order_does_not_matter() -> Outcome {
     Ok(())
 }
 
-const HOLDER: u32 = 50;
-const SPINNER: u32 = 20;
-const URGENT: u32 = 0;
+const HOLDER: u8 = 50;
+const SPINNER: u8 = 20;
+const URGENT: u8 = 0;
 /// Number of turns that the spinner takes before it stops.
 const SPINS: usize = 10_000;
 
@@ -173,8 +169,8 @@ struct Inversion {
     /// Turns of the spinner in between until the urgent coroutine got the lock.
     spins: usize,
     /// The level of the holder while the urgent one waits, and after the release.
-    raised: u32,
-    after: u32,
+    raised: u8,
+    after: u8,
 }
 
 /// Acquires any kind of lock.
@@ -185,8 +181,8 @@ type Hold = fn() -> Pin<Box<dyn Future<Output = Box<dyn Send>> + Send>>;
 async fn invert(lock: Hold) -> Result<Inversion, Failure> {
     let (held, spins, done) =
         (Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    let (raised, after) = (Arc::new(AtomicU32::new(99)), Arc::new(AtomicU32::new(99)));
-    let own = || u32::from(task::current_priority().level());
+    let (raised, after) = (Arc::new(AtomicU8::new(99)), Arc::new(AtomicU8::new(99)));
+    let own = || task::current_priority().level();
     let holder = {
         let (held, raised, after) = (held.clone(), raised.clone(), after.clone());
         async move {

@@ -27,7 +27,8 @@ use cops::time::{Duration, Instant, sleep, sleep_until, timeout};
 use futures_util::future::join_all;
 
 use crate::harness::{
-    Failure, Outcome, PATIENCE, PROGRAM, errno, harts, run, soon, start, time_is_counted, until,
+    Failure, Outcome, PATIENCE, PROGRAM, become_level, errno, harts, level, run, soon, start,
+    time_is_counted, until,
 };
 use crate::interrupts::page;
 use crate::processes::HELPER;
@@ -56,17 +57,6 @@ tests! { scheduling:
     interrupted_coroutine_is_suspended,
     a_blocked_virtual_cpu_leaves_its_work,
     a_queued_virtual_cpu_is_as_urgent_as_its_process,
-}
-
-fn level(level: u8) -> Priority {
-    Priority::saturating(level.into())
-}
-
-async fn become_level(at: u8) {
-    if let Some(id) = task::current() {
-        task::set_priority(id, level(at));
-    }
-    yield_now().await;
 }
 
 /// The helpers of these tests.

@@ -23,7 +23,7 @@ use cops::time::{Duration, Instant, sleep};
 use cops::{inspect, io};
 
 use crate::files::use_the_heap_up;
-use crate::harness::{Failure, Outcome, errno, harts, run, soon, start, start_tied, until};
+use crate::harness::{Failure, Outcome, errno, harts, level, run, soon, start, start_tied, until};
 use crate::processes::HELPER;
 use crate::raw;
 use crate::{check, check_equal, tests};
@@ -81,10 +81,6 @@ pub fn help(arguments: &[&str]) -> Option<ExitCode> {
 
 fn die() {
     panic!("as the test asks");
-}
-
-fn level(level: u32) -> Priority {
-    Priority::saturating(level)
 }
 
 fn join<T>(handle: JoinHandle<T>) -> T {
@@ -867,7 +863,7 @@ fn run_beside_a_virtual_cpu() -> ExitCode {
                     cops::time::sleep(Duration::from_micros(micros)).await;
                 }
             };
-            task::spawn(sleeps, level(number as u32));
+            task::spawn(sleeps, level(number as u8));
         }
         let runners: Vec<_> = (0..2)
             .map(|_| {
