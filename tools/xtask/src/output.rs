@@ -20,10 +20,8 @@ macro_rules! print {
 
 /// As that of the standard library.
 macro_rules! println {
-    () => { $crate::output::to_stdout(format_args!("\n")) };
-    ($($words:tt)*) => {
-        $crate::output::to_stdout(format_args!("{}\n", format_args!($($words)*)))
-    };
+    () => { print!("\n") };
+    ($($words:tt)*) => { print!("{}\n", format_args!($($words)*)) };
 }
 
 /// As that of the standard library.
@@ -33,10 +31,8 @@ macro_rules! eprint {
 
 /// As that of the standard library.
 macro_rules! eprintln {
-    () => { $crate::output::to_stderr(format_args!("\n")) };
-    ($($words:tt)*) => {
-        $crate::output::to_stderr(format_args!("{}\n", format_args!($($words)*)))
-    };
+    () => { eprint!("\n") };
+    ($($words:tt)*) => { eprint!("{}\n", format_args!($($words)*)) };
 }
 
 /// The first reason why output was lost.

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 
-use super::Rows;
 use super::closed::{Session, Way};
 use super::crowd::Holder;
 use super::matrix::Save;
 use super::table::Table;
 use super::words::listen_to_success;
+use super::{Rows, WORST};
 use crate::cli::{Bench, Machine, Model};
 use crate::commands::Prepared;
 use crate::error::{Because, Failure, Outcome};
@@ -334,18 +334,11 @@ impl Held {
 fn measured(session: &mut Session, options: &Bench) -> Outcome<Row> {
     if !options.icount {
         let timed = session.time_only(if options.quick { 2 } else { 5 })?;
-        let wanted = [
-            "throughput_rps",
-            "latency_us",
-            "sent",
-            "received",
-            "errors",
-            "wrong",
-            "missing",
-            "lost",
-        ];
-        let wanted =
-            wanted.iter().filter_map(|name| Some(((*name).to_owned(), timed.get(*name)?.clone())));
+        let wanted = ["throughput_rps", "latency_us", "sent", "received"];
+        let wanted = wanted
+            .iter()
+            .chain(&WORST)
+            .filter_map(|name| Some(((*name).to_owned(), timed.get(*name)?.clone())));
         return Ok(wanted.collect());
     }
     let (few, least) = session.counted(REQUESTS[0])?;
