@@ -8,16 +8,18 @@
 //! | [`Cell::set`] | the switching coroutine in its poll | a raise |
 //! | [`Cell::raise`] | a hart that holds the run queue's lock | a set |
 //! | [`Level::set`] | either | another one |
+//! | [`Pauses::begin`] | the switching coroutine in its poll | a look by a hart that makes it more urgent |
 //!
 //! Rules:
 //!
 //! 1. A raise changes only what is paused. One that has begun to run meanwhile must not be shown as
 //!    paused: its hart would not be interrupted for something more urgent.
 //! 2. When all are done, the executor has the level that is remembered here.
+//! 3. One that becomes more urgent while it begins a pause sees that itself, or is seen to pause.
 
 use cops_abi::Priority;
 
-use crate::atomic::{AtomicU64, Ordering::*, const_unless_loom};
+use crate::atomic::{AtomicU64, Ordering::*, const_unless_loom, fence};
 
 /// Where the switching coroutine is that holds a virtual CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +98,45 @@ impl Cell {
 }
 
 impl Default for Cell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How many virtual CPUs of a process are paused: others of it look at them only if some are.
+#[derive(Debug)]
+pub struct Pauses(AtomicU64);
+
+impl Pauses {
+    const_unless_loom! {
+        /// None.
+        #[must_use]
+        pub fn new() -> Self {
+            Self(AtomicU64::new(0))
+        }
+    }
+
+    /// One more is [`Standing::Paused`]. Afterwards its hart reads how urgent it is: it sees what
+    /// was stored by harts that did not see it here.
+    pub fn begin(&self) {
+        self.0.fetch_add(1, Relaxed);
+        fence(SeqCst);
+    }
+
+    /// One of them is about to run, or to be given up. Its hart reads afterwards how urgent it is.
+    pub fn end(&self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether any is paused. By a hart that has stored how urgent one is, before a sequentially
+    /// consistent fence.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.0.load(Relaxed) != 0
+    }
+}
+
+impl Default for Pauses {
     fn default() -> Self {
         Self::new()
     }

@@ -198,7 +198,7 @@ impl Charge {
     /// # Errors
     /// `ENOMEM`.
     pub fn standing(family: Family) -> Result<Self, Errno> {
-        Self::new(family, &Amounts::of(Kind::Memory, NODE_BYTES))
+        Self::new(family, &Amounts::of(Kind::Memory, FAMILY_BYTES))
     }
 
     /// As [`Self::standing`], for what has copies.

@@ -283,12 +283,12 @@ impl Client for VirtualCpu {
         &self.process.account
     }
 
-    fn most_urgent_result(&self) -> Option<Priority> {
-        Priority::most_urgent_in(self.process.woken.load(SeqCst))
+    fn begin_pause(&self) -> Option<Priority> {
+        self.process.begin_pause(self)
     }
 
-    fn cap(&self, priority: Priority) -> Priority {
-        self.process.ceiling.cap(priority)
+    fn end_pause(&self) {
+        self.process.end_pause();
     }
 
     fn yields_to_others(&self) -> bool {

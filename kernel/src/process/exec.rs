@@ -356,8 +356,8 @@ impl Process {
         };
         let mut cpus = self.cpus.lock();
         let ended = cpus.end_replacing(successor.clone());
-        self.cpu_count.store(cpus.worker_count(), Relaxed);
         self.has_threads.store(false, Relaxed);
+        self.count_cpus(&cpus);
         self.unhalt(halt::REPLACING);
         drop(cpus);
         drop(ended);

@@ -77,6 +77,7 @@ use cops_abi::page::ProcessPage;
 use cops_abi::syscall::kernel_model::COROUTINES;
 use cops_abi::{Errno, Priority, layout, note};
 use cops_algorithms::priority::AtomicOptionalPriority;
+use cops_algorithms::standing::Pauses;
 use cops_algorithms::terminal::Party;
 use cops_fallible::map::Spare;
 use cops_fallible::{try_arc, try_box};
@@ -150,6 +151,10 @@ pub struct Process {
     halted: AtomicU8,
     /// Number of workers in `cpus`, for the check at every trap.
     cpu_count: AtomicUsize,
+    /// Whether it has more than one virtual CPU, or had, for the same.
+    has_others: AtomicBool,
+    /// Its virtual CPUs that are paused for coroutines of the kernel.
+    pauses: Pauses,
     /// The kernel's half of its calls that wait.
     kernel_model: AtomicU8,
 }
@@ -292,6 +297,8 @@ impl Process {
             has_threads: AtomicBool::new(false),
             halted: AtomicU8::new(0),
             cpu_count: AtomicUsize::new(0),
+            has_others: AtomicBool::new(false),
+            pauses: Pauses::new(),
             kernel_model: AtomicU8::new(COROUTINES),
         })?)
     }
@@ -357,6 +364,13 @@ impl Process {
     /// Number of its virtual CPUs with a worker record, running or not.
     pub fn cpu_count(&self) -> usize {
         self.cpu_count.load(Relaxed)
+    }
+
+    /// The virtual CPUs in `cpus` are others than before.
+    fn count_cpus(&self, cpus: &Cpus) {
+        let workers = cpus.worker_count();
+        self.cpu_count.store(workers, Relaxed);
+        self.has_others.store(workers > 1 || self.has_threads.load(Relaxed), Relaxed);
     }
 }
 

@@ -230,23 +230,27 @@ impl Process {
     /// the run queue are to poll, or that waits for them: they become as urgent.
     pub(super) fn raise_queued(&self, cpu: &VirtualCpu) {
         if self.personality.is_native() && self.has_others() {
-            self.raise_queued_to(self.waiting_levels());
-            if self.polled_beside(cpu).is_some() {
-                self.raise_within_polls();
-            }
+            self.raise_others(cpu, self.waiting_levels());
         }
     }
 
-    /// At an entry into the kernel of `cpu`, which is not the only one, and has made something
-    /// ready at the levels `waiting`. It may also have made more urgent what another worker polls:
-    /// by `set_priority`, or because it waits for a lock of that coroutine. A worker that waits for
-    /// its hart within such a poll would otherwise have its old level.
+    /// `cpu`, which is not the only one, has entered the kernel or is about to leave its hart, and
+    /// the process shows these levels as `waiting`. What waits in the run queue and may hold a lock
+    /// of the executor becomes as urgent as the most urgent of them: the workers, which could also
+    /// poll it, and threads that were stopped inside the executor. Otherwise a virtual CPU of
+    /// another process that is less urgent than this one, or workers of this one that wait for the
+    /// lock, could keep the holder from its hart forever.
+    ///
+    /// `cpu` may also have made more urgent what another worker polls: by `set_priority`, or
+    /// because it waits for a lock of that coroutine. A worker that waits for its hart within such
+    /// a poll would otherwise have its old level.
     #[inline(never)]
     pub(super) fn raise_others(&self, cpu: &VirtualCpu, waiting: u64) {
         let lines = self.account.lines();
-        // See `Lines::any_less_urgent_than`.
+        // See `Lines::any_less_urgent_than` and `Pauses::any`.
         fence(SeqCst);
-        if !lines.any() {
+        let any_paused = self.pauses.any();
+        if !any_paused && !lines.any() {
             return;
         }
         if let Some(priority) = Priority::most_urgent_in(waiting)
@@ -254,9 +258,27 @@ impl Process {
         {
             self.requeue_at_least(priority);
         }
-        if self.polled_beside(cpu).is_some_and(|level| lines.any_less_urgent_than(level)) {
+        let is_behind = |level| any_paused || lines.any_less_urgent_than(level);
+        if self.polled_beside(cpu).is_some_and(is_behind) {
             self.raise_within_polls();
         }
+    }
+
+    /// `cpu` has been paused for coroutines of the kernel, and others can see that. Returns the
+    /// most urgent level of the results that the process has not taken, and of what `cpu` polls.
+    pub(super) fn begin_pause(&self, cpu: &VirtualCpu) -> Option<Priority> {
+        self.pauses.begin();
+        let mut levels = self.woken.load(SeqCst);
+        // One that is alone can only have done that itself.
+        if self.has_others() && cpu.as_thread().is_none() {
+            levels |= self.taken_by(cpu).map_or(0, Priority::bit);
+        }
+        Priority::most_urgent_in(levels).map(|level| self.ceiling.cap(level))
+    }
+
+    /// One of its virtual CPUs is no longer paused, and how urgent it is will be determined anew.
+    pub(super) fn end_pause(&self) {
+        self.pauses.end();
     }
 
     /// The most urgent level of what workers other than that of `cpu` poll, or are about to poll.
@@ -294,29 +316,10 @@ impl Process {
         }
     }
 
-    /// What waits in the run queue and may hold a lock of the executor becomes as urgent as the
-    /// most urgent of `waiting`, what the process shows now: the workers, which could also poll it,
-    /// and threads that were stopped inside the executor.
-    ///
-    /// Otherwise a virtual CPU of another process that is less urgent than this one, or workers of
-    /// this one that wait for the lock, could keep the holder from its hart forever.
-    #[inline]
-    pub(super) fn raise_queued_to(&self, waiting: u64) {
-        if let Some(priority) = Priority::most_urgent_in(waiting)
-            && self.has_others()
-        {
-            // See `Lines::any_less_urgent_than`.
-            fence(SeqCst);
-            if self.account.lines().any_less_urgent_than(priority) {
-                self.requeue_at_least(priority);
-            }
-        }
-    }
-
     /// False if the calling virtual CPU is the only one.
     #[inline]
     pub(super) fn has_others(&self) -> bool {
-        self.cpu_count() > 1 || self.has_threads.load(Relaxed)
+        self.has_others.load(Relaxed)
     }
 
     /// Moves those of them that are less urgent than `priority` to the place for that.

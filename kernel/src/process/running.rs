@@ -2,7 +2,6 @@
 //! transition has its effect on the run queue and on the levels that the process publishes.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering::*;
 
 use cops_abi::{Errno, layout};
 use cops_fallible::try_arc;
@@ -41,7 +40,7 @@ impl Process {
         // Last, because it would not be undone.
         self.space.map_anonymous(top - layout::STACK_BYTES..top, Rights::READ_WRITE)?;
         cpus.push(cpu.clone())?;
-        self.cpu_count.store(cpus.worker_count(), Relaxed);
+        self.count_cpus(&cpus);
         drop(cpus);
         self.queue(cpu);
         Ok(index)
@@ -79,7 +78,7 @@ impl Process {
         let index = cpus.reserve()?;
         let cpu = try_arc(VirtualCpu::new(self.clone(), index, context, thread, signals)?)?;
         cpus.push(cpu.clone())?;
-        self.cpu_count.store(cpus.worker_count(), Relaxed);
+        self.count_cpus(&cpus);
         drop(cpus);
         self.queue(cpu);
         Ok(())

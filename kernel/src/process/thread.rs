@@ -218,8 +218,9 @@ impl Process {
         let cpu = VirtualCpu::new(self.clone(), index, context, thread, signals)?;
         let cpu = try_arc(cpu)?;
         cpus.push(cpu.clone())?;
-        drop(cpus);
         self.has_threads.store(true, Relaxed);
+        self.count_cpus(&cpus);
+        drop(cpus);
         self.queue(cpu);
         Ok(())
     }

@@ -113,7 +113,7 @@ impl Process {
     ///
     /// An interrupt can come after it has taken a coroutine from its queue and before the poll; a
     /// call in between two polls, which is to let others run, cannot.
-    fn taken_by(&self, cpu: &VirtualCpu) -> Option<Priority> {
+    pub(super) fn taken_by(&self, cpu: &VirtualCpu) -> Option<Priority> {
         let worker = &self.page.workers[cpu.index % MAX_CPUS];
         if cpu.entered_by.load(Relaxed) == cause::CALL as u8 {
             worker.current_priority()
@@ -163,8 +163,8 @@ impl Process {
         if before != Some(now) {
             self.published.replace(published);
         }
-        // First what is mostly false. Of a program for Linux nothing is polled.
-        if (waiting != 0 || is_native && self.account.lines().any()) && self.has_others() {
+        // Of a program for Linux nothing is polled.
+        if self.has_others() && (waiting != 0 || is_native && self.account.lines().any()) {
             self.raise_others(cpu, waiting);
         }
         (priority, waiting)

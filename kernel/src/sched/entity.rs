@@ -21,11 +21,13 @@ pub trait Client: Member + Send + Sync + 'static {
     /// The account to which its time is charged: that of its process.
     fn account(&self) -> &Account;
 
-    /// The most urgent level of the results that its process has not taken, if there are any.
-    fn most_urgent_result(&self) -> Option<Priority>;
+    /// Its standing is [`Paused`](Standing::Paused) from now on, so others can raise it. Returns
+    /// the most urgent level at which they may have done so before they could see that, at most the
+    /// ceiling of its process.
+    fn begin_pause(&self) -> Option<Priority>;
 
-    /// `priority`, or the ceiling of its process if that is less urgent.
-    fn cap(&self, priority: Priority) -> Priority;
+    /// The switching coroutine that has paused it is polled, and runs it or gives it up.
+    fn end_pause(&self);
 
     /// Whether it can be stopped for others without a look at its registers: at any time, and not
     /// only when its slice ends.

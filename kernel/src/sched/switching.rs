@@ -60,6 +60,7 @@ pub async fn switching<C: Client>(
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
+            cpu.end_pause();
             if is_passed(queue, hart, &**cpu, slice) {
                 queue.release(hart, cpu.account(), slice);
                 doorbell::settle();

@@ -1,10 +1,10 @@
-//! `cops_algorithms::standing`: one that runs is not shown as paused, and the executor has the
-//! level that is remembered.
+//! `cops_algorithms::standing`: one that runs is not shown as paused, the executor has the level
+//! that is remembered, and what becomes more urgent while it begins a pause is raised.
 
 use cops_abi::Priority;
-use cops_algorithms::standing::{Cell, Level, Standing};
+use cops_algorithms::standing::{Cell, Level, Pauses, Standing};
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering::*};
+use loom::sync::atomic::{AtomicU32, Ordering::*, fence};
 use loom::thread;
 
 fn level(level: u32) -> Priority {
@@ -118,4 +118,24 @@ fn two_raises_meet_a_run() {
         },
         |after| assert_eq!(after.standing.get(), Standing::Running { hart: 1 }),
     );
+}
+
+/// It pauses while another virtual CPU of its process makes more urgent what it polls.
+#[test]
+fn a_pause_meets_one_that_makes_it_more_urgent() {
+    loom::model(|| {
+        let (pauses, polled) = (Arc::new(Pauses::new()), Arc::new(AtomicU32::new(20)));
+        let (on_other, stored) = (pauses.clone(), polled.clone());
+        let hart = thread::spawn(move || {
+            stored.store(5, Relaxed);
+            fence(SeqCst);
+            on_other.any()
+        });
+        pauses.begin();
+        let seen = polled.load(Relaxed);
+        let raises = hart.join().unwrap();
+        assert!(seen == 5 || raises, "it stays at {seen}");
+        pauses.end();
+        assert!(!pauses.any());
+    });
 }

@@ -111,11 +111,11 @@ impl<C: Client> RunQueue<C> {
             self.most_urgent().map_or(priority, |waiting| waiting.more_urgent_of(priority));
         switcher.set_priority(priority);
         cpu.entity().set_standing(Standing::Paused { priority });
-        // A hart that queued a virtual CPU, or put a result into the ring, and did not yet see this
-        // pause, did so before this point.
+        // A hart that queued a virtual CPU, put a result into the ring, or made more urgent what
+        // `cpu` polls, and did not yet see this pause, did so before this point.
         // What waits in the queue has passed the ceiling of its own process.
-        let result = cpu.most_urgent_result().map(|level| cpu.cap(level));
-        let wanted = self.most_urgent().into_iter().chain(result);
+        let risen = cpu.begin_pause();
+        let wanted = self.most_urgent().into_iter().chain(risen);
         if let Some(wanted) = wanted.reduce(Priority::more_urgent_of)
             && wanted.is_more_urgent_than(priority)
         {
