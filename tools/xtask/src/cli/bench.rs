@@ -34,7 +34,7 @@ use super::values::CONNECTIONS_MAX;
     ./cops bench peers --smp 1 --loop open,closed --peer epoll,io-uring --seconds 1\n  \
     COPS_QEMU=/opt/qemu/bin/qemu-system-riscv64 ./cops bench peers --smp 1 --json peers.json --resume\n  \
     ./cops bench priority --icount --json priority.json\n  \
-    ./cops bench priority --smp 1 --seconds 2\n  \
+    ./cops bench priority --smp 1 --tap --seconds 2\n  \
     ./cops bench executor")]
 pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]
@@ -51,10 +51,10 @@ pub struct Bench {
     /// models and peers from 1 to 1024]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub connections: Vec<u32>,
-    /// For closed and scale: over a tap device instead of QEMU's user network, which sends frames
-    /// of its own when it is slow. For idle-memory: over a tap device, with 1 hart and with those
-    /// of --smp: are so many connections open at once, idle, and answered before and after? Needs
-    /// root
+    /// For closed, models, priority and scale: over a tap device instead of QEMU's user network,
+    /// which sends frames of its own when it is slow. For idle-memory: over a tap device, with 1
+    /// hart and with those of --smp: are so many connections open at once, idle, and answered
+    /// before and after? Needs root
     #[arg(long)]
     pub tap: bool,
     /// For models: these only [default: all]; for closed and peers: those of COPS [default: kcuc]

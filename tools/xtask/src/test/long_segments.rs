@@ -10,7 +10,7 @@ use crate::commands::bench::tap::{self, Urgency};
 use crate::error::Outcome;
 use crate::qemu::namespace::Namespace;
 use crate::qemu::server::Server;
-use crate::service::{self, Client, Load, Pace};
+use crate::service::{Client, Load, Pace};
 
 /// What is in the names of all these tests.
 pub const NAME: &str = "over a tap device";
@@ -46,8 +46,8 @@ pub fn run(context: &Context<'_>, client: &Client) -> Outcome<Vec<Case>> {
     let scratch = context.workspace.scratch()?;
     let mut cases = Vec::new();
     let run = |server: &mut Server, name: &str, load: &Load| {
-        let (ramp, json) = (service::RAMP_PER_SECOND, scratch.file("long.json"));
-        let command = tap::client(&namespace, client, load, ramp, Urgency::Usual, &json);
+        let json = scratch.file("long.json");
+        let command = tap::client(&namespace, client, load, Urgency::Usual, &json);
         system::run_load(server, name, load, command, &json)
     };
     for (matrix, frames_max) in FRAMES {

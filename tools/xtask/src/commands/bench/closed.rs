@@ -9,13 +9,11 @@ use serde_json::Map;
 
 use super::Rows;
 use super::matrix::Save;
-use super::tap::{self, Urgency};
+use super::way::Way;
 use crate::cli::{Bench, Model};
 use crate::commands::Prepared;
 use crate::error::{Failure, Outcome};
 use crate::qemu::command::Idle;
-use crate::qemu::console::PassThrough;
-use crate::qemu::namespace::Namespace;
 use crate::qemu::server::Server;
 use crate::service::{self, Client, Load, Pace, per_request, print_per_request};
 use crate::terminal::Progress;
@@ -70,14 +68,6 @@ pub fn instructions(workspace: &Workspace, prepared: &Prepared, options: &Bench)
     Ok(counted.instructions_per_request())
 }
 
-/// How the client reaches the server.
-pub(super) enum Way {
-    /// A port of this host, and QEMU's user network.
-    Port(u16),
-    /// A tap device in a network of its own.
-    Tap(Namespace),
-}
-
 /// A server, and a client that loads it.
 pub(super) struct Session {
     pub server: Server,
@@ -116,35 +106,18 @@ impl Session {
         scratch: Scratch,
     ) -> Outcome<Self> {
         let machine = &options.machine;
-        let mut boot = if options.tap {
-            tap::boot(prepared, machine, model)?
-        } else {
-            prepared.boot(machine, &service::server_arguments(model, machine.smp), &[])?
-        };
+        let arguments = service::server_arguments(model, machine.smp);
+        let mut boot = prepared.boot(machine, &arguments, &[])?;
         // The peer is outside of the machine: while the guest waits for it, the guest's clock must
         // not advance to the next time-out.
         boot.count_instructions = options.icount.then_some(Idle::Waited);
-        let (server, way) = if options.tap {
-            let namespace = Namespace::make()?;
-            (tap::start(prepared, &namespace, &boot, machine)?, Way::Tap(namespace))
-        } else {
-            let sink = PassThrough { show_firmware: machine.verbose, show_stdout };
-            let (server, port) =
-                Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
-            (server, Way::Port(port))
-        };
+        let (server, way) = Way::start(prepared, boot, machine, options.tap, show_stdout)?;
         Ok(Self { server, client, way, connections, scratch })
     }
 
     /// The command of a client with this load, which writes its result to `json`.
     pub(super) fn command(&self, load: &Load, json: &Path) -> Command {
-        match &self.way {
-            Way::Port(port) => self.client.load(*port, load, json),
-            Way::Tap(namespace) => {
-                let ramp = service::RAMP_PER_SECOND;
-                tap::client(namespace, &self.client, load, ramp, Urgency::Usual, json)
-            }
-        }
+        self.way.client(&self.client, load, json)
     }
 
     /// Throughput, latency and entries into the kernel by the wall clock.

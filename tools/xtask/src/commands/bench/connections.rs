@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 
-use super::closed::{Session, Way};
+use super::closed::Session;
 use super::crowd::Holder;
 use super::matrix::Save;
 use super::table::Table;
+use super::way::Way;
 use super::words::listen_to_success;
 use super::{Rows, WORST};
 use crate::cli::{Bench, Machine, Model};

@@ -30,8 +30,6 @@ use crate::workspace::{Scratch, Workspace};
 
 /// The most connections of one load generator.
 const OF_ONE_CLIENT: u32 = 10_000;
-/// Connections that each load generator opens per second.
-const RAMP_PER_SECOND: u32 = 1000;
 /// Each connection sends its second request at a time of its own within this period.
 const PERIOD_SECONDS: u32 = 10;
 /// How long a connection may wait for its last answer: with repeated segments.
@@ -171,7 +169,7 @@ impl Holder {
             drain_seconds: DRAIN_SECONDS,
         };
         let urgency = Urgency::Usual;
-        let mut command = tap::client(namespace, client, &load, RAMP_PER_SECOND, urgency, &json);
+        let mut command = tap::client(namespace, client, &load, urgency, &json);
         let mut child = command
             .arg("--hold")
             .stdin(Stdio::piped())

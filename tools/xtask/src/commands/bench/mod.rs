@@ -27,6 +27,7 @@ pub mod tap;
 mod unused;
 mod verdict;
 pub mod wakeups;
+mod way;
 mod words;
 
 use std::path::Path;

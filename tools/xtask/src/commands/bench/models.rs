@@ -6,7 +6,9 @@
 //! There are three kinds of points: an open loop, which is how latency should be measured; a closed
 //! loop, which saturates; and the papers' client, which pauses after each answer.
 
-use super::matrix::{self, PERIOD_MS, Point, Row, Save, Session, chosen, guest, number, rounds};
+use super::matrix::{
+    self, PERIOD_MS, Point, Row, Save, Session, Setup, chosen, guest, number, rounds,
+};
 use super::table::Table;
 use crate::cli::{Bench, Idle, Loop, Measurement, Model};
 use crate::commands::Prepared;
@@ -48,9 +50,9 @@ pub fn measure(
         for model in turns(models(options), round) {
             eprintln!("round {round} of {rounds}: {}, {} points", model.name(), points.len());
             let shift = options.papers_machine;
-            let vcpus = machine.smp;
-            let mut session =
-                Session::start(workspace, prepared, &client, machine, model, vcpus, shift)?;
+            let setup =
+                Setup { model, vcpus: machine.smp, clock_shift: shift, by_tap: options.tap };
+            let mut session = Session::start(workspace, prepared, &client, machine, setup)?;
             for point in &points {
                 for mut row in session.measure(point)? {
                     if let Some(shift) = shift {

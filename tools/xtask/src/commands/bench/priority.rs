@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::matrix::{Point, Row, Save, Session, guest, number, period_us, rounds};
+use super::matrix::{Point, Row, Save, Session, Setup, guest, number, period_us, rounds};
 use super::models::line;
 use super::table::Table;
 use crate::cli::{Bench, Model};
@@ -73,9 +73,13 @@ pub fn measure(
         for setting in settings(options, vcpus(options)) {
             let mut machine = options.machine.clone();
             machine.smp = setting.vcpus.min(options.machine.smp);
-            let (model, vcpus) = (Model::Kcuc, setting.vcpus);
-            let mut session =
-                Session::start(workspace, prepared, &client, &machine, model, vcpus, None)?;
+            let setup = Setup {
+                model: Model::Kcuc,
+                vcpus: setting.vcpus,
+                clock_shift: None,
+                by_tap: options.tap,
+            };
+            let mut session = Session::start(workspace, prepared, &client, &machine, setup)?;
             time(&mut session, options, setting, &mut rows)?;
             session.shut_down();
             save(&rows)?;

@@ -20,13 +20,20 @@ pub const QUEUE: u32 = 500;
 /// timers, are what is measured.
 pub const QUEUE_OF_AN_OVERLOAD: u32 = 1 << 18;
 
+/// Connections opened per second: the tap device loses none.
+const RAMP_PER_SECOND: u32 = 1000;
+
 /// The boot of COPS with the matrix server.
 pub fn boot(prepared: &Prepared, machine: &Machine, model: Model) -> Outcome<Boot> {
     let arguments = service::server_arguments(model, machine.smp);
-    let mut boot = prepared.boot(machine, &arguments, &[])?;
+    Ok(attached(prepared.boot(machine, &arguments, &[])?))
+}
+
+/// `boot`, on the tap device.
+pub fn attached(mut boot: Boot) -> Boot {
     boot.network = Network::Tap(TAP.to_owned());
     boot.boot_arguments.push(format!("ip={GUEST}/{PREFIX},{HOST}"));
-    Ok(boot)
+    boot
 }
 
 /// Starts a server.
@@ -52,13 +59,11 @@ pub enum Urgency {
     Lowest,
 }
 
-/// The load generator, which opens `ramp_per_second` connections a second and writes its result to
-/// `json`.
+/// The load generator, which writes its result to `json`.
 pub fn client(
     namespace: &Namespace,
     client: &Client,
     load: &Load,
-    ramp_per_second: u32,
     urgency: Urgency,
     json: &Path,
 ) -> Command {
@@ -72,7 +77,7 @@ pub fn client(
         }
     };
     command.arg("--connect").arg(format!("{GUEST}:{}", service::PORT));
-    command.args(load.arguments(ramp_per_second)).arg("--json").arg(json);
+    command.args(load.arguments(RAMP_PER_SECOND)).arg("--json").arg(json);
     command
 }
 

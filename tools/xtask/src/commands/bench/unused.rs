@@ -54,12 +54,14 @@ fn first_unused(options: &Bench) -> Option<&'static str> {
     let lasts = matches!(name, Models | Overload | Priority) && is_timed || name == Peers;
     let repeats =
         matches!(name, Models | Overload) && is_timed || matches!(name, Peers | Pipe | Ring);
+    let may_have_tap = matches!(name, Closed | IdleMemory | Overload | Scale)
+        || matches!(name, Models | Priority) && is_timed;
     // The option, whether it was given, and whether it has an effect.
     let known = [
         ("--icount", options.icount, may_count),
         ("--connections", !options.connections.is_empty(), takes_one_count || takes_counts),
         ("a second number of --connections", options.connections.len() > 1, takes_counts),
-        ("--tap", options.tap, matches!(name, Closed | IdleMemory | Overload | Scale)),
+        ("--tap", options.tap, may_have_tap),
         ("--model", !options.model.is_empty(), matches!(name, Closed | Models | Peers)),
         ("--peer", !options.peer.is_empty(), name == Peers),
         ("--resume", options.resume, name == Peers),
@@ -98,6 +100,7 @@ mod tests {
             ("memory --connections 5", "--connections"),
             ("closed --connections 64,256", "a second number of --connections"),
             ("ring --tap", "--tap"),
+            ("models --icount --tap", "--tap"),
             ("overload --model ktut", "--model"),
             ("models --peer epoll", "--peer"),
             ("models --resume --json f", "--resume"),

@@ -8,7 +8,7 @@ pub mod session;
 
 use serde_json::{Map, Value};
 
-pub use session::{Point, Session};
+pub use session::{Point, Session, Setup};
 
 /// Time between two requests of a connection in an open loop.
 pub const PERIOD_MS: u32 = 100;

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::Row;
 use crate::cli::{Machine, Model};
 use crate::commands::Prepared;
+use crate::commands::bench::way::Way;
 use crate::error::{Failure, Outcome};
 use crate::qemu::command::Idle;
-use crate::qemu::console::PassThrough;
 use crate::qemu::server::Server;
 use crate::service::{self, Client, Load, Pace, per_request};
 use crate::workspace::{Scratch, Workspace};
@@ -27,41 +27,47 @@ pub struct Point {
     pub settle_seconds: u32,
 }
 
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    pub model: Model,
+    /// Virtual CPUs of the server.
+    pub vcpus: u32,
+    /// An instruction takes this power of two of nanoseconds, on one hart.
+    pub clock_shift: Option<u32>,
+    /// Over a tap device.
+    pub by_tap: bool,
+}
+
 /// A running server, with the client.
 pub struct Session {
     server: Server,
     client: Client,
-    port: u16,
+    way: Way,
     scratch: Scratch,
-    model: Model,
-    vcpus: u32,
+    setup: Setup,
     harts: u32,
 }
 
 impl Session {
-    /// Boots a server of this model, with so many virtual CPUs. `clock_shift`: an instruction takes
-    /// this power of two of nanoseconds, on one hart.
+    /// Boots a server.
     pub fn start(
         workspace: &Workspace,
         prepared: &Prepared,
         client: &Client,
         machine: &Machine,
-        model: Model,
-        vcpus: u32,
-        clock_shift: Option<u32>,
+        setup: Setup,
     ) -> Outcome<Self> {
-        let arguments = service::server_arguments(model, vcpus);
+        let arguments = service::server_arguments(setup.model, setup.vcpus);
         let mut boot = prepared.boot(machine, &arguments, &[])?;
-        if let Some(shift) = clock_shift {
+        if let Some(shift) = setup.clock_shift {
             // The client is outside: the guest's clock waits for it.
             boot.count_instructions = Some(Idle::Waited);
             boot.clock_shift = shift;
         }
-        let sink = PassThrough { show_firmware: machine.verbose, show_stdout: false };
-        let (server, port) =
-            Server::start_on_free_port(&prepared.qemu, &boot, service::PORT, sink)?;
+        let (server, way) = Way::start(prepared, boot, machine, setup.by_tap, false)?;
         let (client, scratch) = (client.clone(), workspace.scratch()?);
-        Ok(Self { server, client, port, scratch, model, vcpus, harts: machine.smp })
+        Ok(Self { server, client, way, scratch, setup, harts: machine.smp })
     }
 
     /// Measures `point`. The first row is that of all connections; with several classes, one of
@@ -78,7 +84,7 @@ impl Session {
         };
         let json = self.scratch.file("point.json");
         let _ = std::fs::remove_file(&json);
-        let mut command = self.client.load(self.port, &load, &json);
+        let mut command = self.way.client(&self.client, &load, &json);
         command.args(["--classes", &point.classes.to_string()]);
         let before = self.server.statistics()?;
         // Errors are a column.
@@ -103,8 +109,8 @@ impl Session {
             }
         }
         for row in &mut all {
-            row.insert("model".into(), self.model.name().into());
-            row.insert("vcpus".into(), self.vcpus.into());
+            row.insert("model".into(), self.setup.model.name().into());
+            row.insert("vcpus".into(), self.setup.vcpus.into());
             row.insert("harts".into(), self.harts.into());
             row.insert("classes".into(), point.classes.into());
             row.insert("seconds".into(), point.seconds.into());

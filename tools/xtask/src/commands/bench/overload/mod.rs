@@ -34,8 +34,6 @@ const CONNECTIONS: [u32; 2] = [256, 1024];
 const PARTS: [f64; 5] = [0.75, 1.25, 1.5, 2.0, 4.0];
 const QUICK_PARTS: [f64; 2] = [0.75, 2.0];
 const ROUNDS: u32 = 3;
-/// Connections opened per second: the tap device loses none.
-const RAMP_PER_SECOND: u32 = 1000;
 /// What has no answer then is missing. In an overload that is most of what was sent.
 const DRAIN_SECONDS: u32 = 1;
 const MODEL: Model = Model::Kcuc;
@@ -140,8 +138,7 @@ impl Setting<'_> {
         };
         let json = self.scratch.file("load.json");
         let urgency = Urgency::Lowest;
-        let client =
-            tap::client(&self.namespace, &self.client, &load, RAMP_PER_SECOND, urgency, &json);
+        let client = tap::client(&self.namespace, &self.client, &load, urgency, &json);
         let mut row = tap::run(server, client, &json)?;
         let names = [
             ("model", Value::from(MODEL.name())),

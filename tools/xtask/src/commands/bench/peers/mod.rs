@@ -35,8 +35,6 @@ const CONNECTIONS: [u32; 5] = [1, 16, 64, 256, 1024];
 /// Of an open loop; the last one is an overload.
 const OPEN_CONNECTIONS: [u32; 5] = [1, 64, 256, 512, 1024];
 const ROUNDS: u32 = 5;
-/// Connections opened per second: the tap device loses none.
-const RAMP_PER_SECOND: u32 = 1000;
 
 /// What was measured.
 pub struct Measured {
@@ -230,8 +228,7 @@ impl Setting<'_> {
             drain_seconds: service::DRAIN_SECONDS,
         };
         let json = self.scratch.file("load.json");
-        let client =
-            tap::client(&self.namespace, &self.client, &load, RAMP_PER_SECOND, urgency, &json);
+        let client = tap::client(&self.namespace, &self.client, &load, urgency, &json);
         tap::run(server, client, &json)
     }
 }
