@@ -19,16 +19,20 @@ use cops_fallible::{List, Text};
 /// Maximum number of bytes of a string that are copied at once.
 pub const STRING_PIECE_BYTES: usize = 256;
 
-/// The place of the first zero, searched for by words: a path has up to 4 KiB.
+/// The place of the first zero, searched for by four words at a time: a path has up to 4 KiB.
 fn first_zero(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const TOP_BITS: u64 = u64::from_le_bytes([0x80; 8]);
-    let (words, _) = bytes.as_chunks::<8>();
-    let has_zero = |word: &[u8; 8]| {
-        let word = u64::from_le_bytes(*word);
-        word.wrapping_sub(ONES) & !word & TOP_BITS != 0
+    let has_zero = |block: &[u8; 32]| {
+        let (words, _) = block.as_chunks::<8>();
+        let marks = words.iter().fold(0, |marks, word| {
+            let word = u64::from_le_bytes(*word);
+            marks | word.wrapping_sub(ONES) & !word
+        });
+        marks & TOP_BITS != 0
     };
-    let before = words.iter().position(has_zero).unwrap_or(words.len()) * 8;
+    let (blocks, _) = bytes.as_chunks::<32>();
+    let before = blocks.iter().position(has_zero).unwrap_or(blocks.len()) * 32;
     bytes[before..].iter().position(|&byte| byte == 0).map(|place| before + place)
 }
 
@@ -156,8 +160,9 @@ impl AddressSpace {
         let mut bytes = List::new();
         loop {
             let before = bytes.len();
-            // Pieces double, so a long string takes few.
-            bytes.try_resize(before + before.max(STRING_PIECE_BYTES), 0)?;
+            // Four times as many bytes each time: a path takes three pieces, and most of it is not
+            // moved again.
+            bytes.try_resize((4 * before).max(STRING_PIECE_BYTES), 0)?;
             let (piece, is_last) = self.copy_in_piece(address + before, &mut bytes[before..])?;
             let length = before + piece.len();
             if length > max_bytes {

@@ -1,9 +1,9 @@
 //! How the client reaches a server: through a port of this host and QEMU's user network, or over a
 //! tap device.
 //!
-//! The user network makes each frame from a connection of the host and back, in the thread of the
-//! emulator that the hart waits for, and sends acknowledgements of its own. A tap device costs that
-//! thread a third less, and needs root.
+//! The user network ends each connection in the emulator and makes another one to the host, in the
+//! thread with the lock for which harts wait when they reach a device. It also sends
+//! acknowledgements of its own. A tap device only passes frames on, and needs root.
 
 use std::path::Path;
 use std::process::Command;
