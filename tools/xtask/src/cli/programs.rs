@@ -193,7 +193,7 @@ pub struct Serve {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The script that gdb starts with is kept in target/guest-image/debug.gdb.\n\nExamples:\n  \
+    after_help = "The script that gdb starts with is there until gdb ends: the first line names it.\n\nExamples:\n  \
     ./cops debug\n  \
     ./cops debug /bin/matrix-server\n  \
     ./cops debug --command 'hbreak cops_kernel::boot::start' --command continue --command bt --command kill /bin/hello"

@@ -18,7 +18,7 @@ use crate::qemu::console::{PassThrough, follow};
 use crate::qemu::machine::Machine;
 use crate::qemu::ports::free_port;
 use crate::terminal::Progress;
-use crate::workspace::{Workspace, write_if_changed};
+use crate::workspace::{Workspace, write_if_changed, write_whole};
 
 /// The section of the kernel that contains the vDSO's image (kernel/kernel.lds).
 const VDSO_SECTION: &[u8] = b".vdso";
@@ -48,8 +48,10 @@ pub fn run(workspace: &Workspace, options: &Debug) -> Outcome<u8> {
     let symbols = workspace.image_folder().join("cops-kernel.debug");
     write_if_changed(&symbols, &without_vdso(&bytes)?)?;
     let script = script(&symbols, &guest.vdso.object, vdso_in_kernel, program, port);
-    let script_path = workspace.image_folder().join("debug.gdb");
-    write_if_changed(&script_path, script.as_bytes())?;
+    // Another session of the same folder has a machine and a script of its own.
+    let scratch = workspace.scratch()?;
+    let script_path = scratch.file("debug.gdb");
+    write_whole(&script_path, script.as_bytes())?;
     eprintln!("gdb script: {}", script_path.display());
 
     let machine = Machine::start(&prepared.qemu, &boot)?;
