@@ -288,7 +288,7 @@ impl Client for VirtualCpu {
     }
 
     fn end_pause(&self) {
-        self.process.end_pause();
+        self.process.pauses.end();
     }
 
     fn yields_to_others(&self) -> bool {

@@ -151,7 +151,7 @@ pub struct Process {
     halted: AtomicU8,
     /// Number of workers in `cpus`, for the check at every trap.
     cpu_count: AtomicUsize,
-    /// Whether it has more than one virtual CPU, or had, for the same.
+    /// Whether `cpu_count` is above 1 or `has_threads` is set: one load, for the same check.
     has_others: AtomicBool,
     /// Its virtual CPUs that are paused for coroutines of the kernel.
     pauses: Pauses,

@@ -264,23 +264,6 @@ impl Process {
         }
     }
 
-    /// `cpu` has been paused for coroutines of the kernel, and others can see that. Returns the
-    /// most urgent level of the results that the process has not taken, and of what `cpu` polls.
-    pub(super) fn begin_pause(&self, cpu: &VirtualCpu) -> Option<Priority> {
-        self.pauses.begin();
-        let mut levels = self.woken.load(SeqCst);
-        // One that is alone can only have done that itself.
-        if self.has_others() && cpu.as_thread().is_none() {
-            levels |= self.taken_by(cpu).map_or(0, Priority::bit);
-        }
-        Priority::most_urgent_in(levels).map(|level| self.ceiling.cap(level))
-    }
-
-    /// One of its virtual CPUs is no longer paused, and how urgent it is will be determined anew.
-    pub(super) fn end_pause(&self) {
-        self.pauses.end();
-    }
-
     /// The most urgent level of what workers other than that of `cpu` poll, or are about to poll.
     fn polled_beside(&self, cpu: &VirtualCpu) -> Option<Priority> {
         let workers = self.page.workers.iter().take(self.cpu_count()).enumerate();

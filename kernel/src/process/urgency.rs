@@ -113,7 +113,7 @@ impl Process {
     ///
     /// An interrupt can come after it has taken a coroutine from its queue and before the poll; a
     /// call in between two polls, which is to let others run, cannot.
-    pub(super) fn taken_by(&self, cpu: &VirtualCpu) -> Option<Priority> {
+    fn taken_by(&self, cpu: &VirtualCpu) -> Option<Priority> {
         let worker = &self.page.workers[cpu.index % MAX_CPUS];
         if cpu.entered_by.load(Relaxed) == cause::CALL as u8 {
             worker.current_priority()
@@ -142,6 +142,20 @@ impl Process {
     #[inline]
     fn shown_by(&self, cpu: &VirtualCpu, waiting: u64) -> Option<Priority> {
         Priority::most_urgent_in(waiting | self.taken_by(cpu).map_or(0, Priority::bit))
+    }
+
+    /// `cpu` has been paused for coroutines of the kernel, and others can see that. Returns the
+    /// most urgent level of the results that the process has not taken, and of what `cpu` polls.
+    pub(super) fn begin_pause(&self, cpu: &VirtualCpu) -> Option<Priority> {
+        self.pauses.begin();
+        let woken = self.woken.load(SeqCst);
+        // What a virtual CPU that is alone polls has become more urgent only by itself.
+        let level = if self.has_others() && cpu.as_thread().is_none() {
+            self.shown_by(cpu, woken)
+        } else {
+            Priority::most_urgent_in(woken)
+        };
+        level.map(|level| self.ceiling.cap(level))
     }
 
     /// Updates the urgency of the process for one of its running virtual CPUs. Returns it, and the
