@@ -161,8 +161,9 @@ impl AddressSpace {
         loop {
             let before = bytes.len();
             // Four times as many bytes each time: a path takes three pieces, and most of it is not
-            // moved again.
-            bytes.try_resize((4 * before).max(STRING_PIECE_BYTES), 0)?;
+            // moved again. One more than there may be is enough to find that out.
+            let wanted = (4 * before).max(STRING_PIECE_BYTES).min(max_bytes + 1);
+            bytes.try_resize(wanted, 0)?;
             let (piece, is_last) = self.copy_in_piece(address + before, &mut bytes[before..])?;
             let length = before + piece.len();
             if length > max_bytes {
