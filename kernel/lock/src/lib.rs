@@ -67,18 +67,15 @@ mod tests {
     fn one_that_waits_long_offers_its_processor() {
         static OFFERS: AtomicU64 = AtomicU64::new(0);
         static LOCK: Mutex<()> = Mutex::new(());
-        let count: &'static fn() = {
-            static COUNT: fn() = || {
-                OFFERS.fetch_add(1, SeqCst);
-            };
-            &COUNT
+        static COUNT: fn() = || {
+            OFFERS.fetch_add(1, SeqCst);
         };
         // SAFETY: what a thread that was started earlier sees is null or the reference to a static
         // that is never changed, which every thread may read.
-        unsafe { OFFER.set(count) };
+        unsafe { OFFER.set(&COUNT) };
         let has_it = AtomicBool::new(false);
         let guard = LOCK.lock();
-        thread::scope(|scope| {
+        let seen = thread::scope(|scope| {
             scope.spawn(|| {
                 drop(LOCK.lock());
                 has_it.store(true, SeqCst);
@@ -87,9 +84,12 @@ mod tests {
             while OFFERS.load(SeqCst) < 3 && Instant::now() < limit {
                 thread::yield_now();
             }
-            assert!(OFFERS.load(SeqCst) >= 3 && !has_it.load(SeqCst));
+            let seen = (OFFERS.load(SeqCst), has_it.load(SeqCst));
+            // Before a failure: it would otherwise wait for the thread, which waits for the lock.
             drop(guard);
+            seen
         });
+        assert!(seen.0 >= 3 && !seen.1, "offers, and whether it had the lock: {seen:?}");
         assert!(has_it.load(SeqCst));
     }
 }
