@@ -27,7 +27,7 @@ pub struct Point {
     pub settle_seconds: u32,
 }
 
-/// What is measured.
+/// A server, and the way to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
     pub model: Model,
