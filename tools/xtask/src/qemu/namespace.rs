@@ -46,10 +46,12 @@ pub struct Namespace {
 }
 
 impl Namespace {
+    /// Installs what is needed for one. To be called early: it is what a host most often does not
+    /// allow.
+    ///
     /// # Errors
     /// If the host does not allow it: everything that it lacks, as far as that can be known before.
-    pub fn make() -> Outcome<Self> {
-        packages::ensure(&[IP, UNSHARE], Progress::Lines)?;
+    pub fn check_host() -> Outcome<()> {
         let missing = missing(
             rustix::process::geteuid().is_root(),
             std::fs::File::options().read(true).write(true).open(TUN).map(drop),
@@ -60,6 +62,13 @@ impl Namespace {
                 missing.join("; ")
             )));
         }
+        packages::ensure(&[IP, UNSHARE], Progress::Lines)
+    }
+
+    /// # Errors
+    /// Those of [`check_host`](Self::check_host), or what `ip` or `unshare` says.
+    pub fn make() -> Outcome<Self> {
+        Self::check_host()?;
         let script = format!(
             "ip link set lo up && ip tuntap add dev {TAP} mode tap && \
              ip address add {HOST}/{PREFIX} dev {TAP} && ip link set {TAP} up && \

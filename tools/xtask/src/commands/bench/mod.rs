@@ -37,6 +37,7 @@ use serde_json::{Map, Value, json};
 use super::Prepared;
 use crate::cli::{Bench, Machine, Measurement};
 use crate::error::Outcome;
+use crate::qemu::namespace::Namespace;
 use crate::service;
 use crate::terminal::Progress;
 use crate::workspace::{Workspace, write_whole};
@@ -93,6 +94,9 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     let mut options = options.clone();
     let counts = counts(&options);
     options.machine = machine(&options);
+    if is_over_tap(&options) || options.name == Measurement::Peers {
+        Namespace::check_host()?;
+    }
     let prepared = Prepared::new(workspace, Progress::Lines)?
         .with_scheduler(workspace, options.scheduler.as_deref())?;
     let mut report = None;

@@ -48,7 +48,6 @@ pub fn measure(
     if options.icount {
         return counted::measure(workspace, prepared, options, save);
     }
-    // Early, because it is what a host most often does not allow.
     let namespace = Namespace::make()?;
     namespace.set_queue_frames(tap::QUEUE_OF_AN_OVERLOAD)?;
     let client = Client::build(workspace, Progress::Lines)?;

@@ -76,7 +76,6 @@ pub fn measure(
     save: Save<'_>,
 ) -> Outcome<Measured> {
     let plan = Plan::new(options)?;
-    // Early, because it is what a host most often does not allow.
     let namespace = Namespace::make()?;
     let linux = Linux::prepare(workspace, prepared)?;
     let client = Client::build(workspace, Progress::Lines)?;
