@@ -13,7 +13,7 @@ use crate::error::{Because, Failure, Outcome};
 use crate::profile::images::Images;
 use crate::profile::paths::Profile;
 use crate::profile::record::Record;
-use crate::profile::{flames, stages, tables};
+use crate::profile::{flames, kinds, stages, tables};
 use crate::qemu::command::{Boot, Idle};
 use crate::qemu::console::{PassThrough, follow};
 use crate::qemu::machine::Machine;
@@ -69,8 +69,9 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome<u8> {
         workspace.commit()
     );
     let by_stage = if is_service { stages::table(&profile) } else { String::new() };
+    let by_kind = kinds::table(&profile, options.rows);
     let flat = tables::flat(&profile, options.rows);
-    let text = format!("{title}\n{origin}\n\n{by_stage}{flat}");
+    let text = format!("{title}\n{origin}\n\n{by_stage}{by_kind}{flat}");
     let folder = options.out.clone().unwrap_or_else(|| workspace.results_folder().join("profile"));
     if let (true, Some(file)) = (is_service, &options.json) {
         write_stages(workspace, &prepared, options, &profile, file)?;

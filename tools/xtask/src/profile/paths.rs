@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use super::images::Images;
+use super::kinds::{self, Kinds};
 use super::record::Record;
 use crate::error::{Failure, Outcome};
 
@@ -43,6 +44,8 @@ pub struct Profile {
     pub requests: Option<u64>,
     /// Instructions by path. A frame is `SIDE:FUNCTION`.
     pub paths: BTreeMap<Vec<String>, i64>,
+    /// The same by kind of instruction. A file does not have it.
+    pub kinds: BTreeMap<Vec<String>, Kinds>,
 }
 
 impl Profile {
@@ -51,7 +54,7 @@ impl Profile {
     pub fn of(record: &Record, images: &Images, weigh: impl Fn(&[u64]) -> i64) -> Self {
         let programs = images.programs_of(&record.blocks);
         let mut names: HashMap<(u64, Option<usize>), String> = HashMap::new();
-        let mut paths: BTreeMap<Vec<String>, i64> = BTreeMap::new();
+        let mut by_kind: BTreeMap<Vec<String>, Kinds> = BTreeMap::new();
         let programs_of_nodes = programs_of_nodes(record, &programs);
         for count in &record.counts {
             let times = weigh(&count.times);
@@ -71,11 +74,15 @@ impl Profile {
                 path.push(name(node.return_address - 1));
                 path.extend(is_trap.then(|| TRAP.to_owned()));
             }
-            path.push(name(record.blocks[count.block].address));
-            *paths.entry(path).or_default() += times * count.instructions.cast_signed();
+            let block = &record.blocks[count.block];
+            path.push(name(block.address));
+            let kinds = kinds::of(block, count.instructions).map(|number| times * number);
+            kinds::add(by_kind.entry(path).or_default(), &kinds);
         }
-        paths.retain(|_, instructions| *instructions != 0);
-        Self { requests: None, paths }
+        by_kind.retain(|_, kinds| kinds.iter().any(|&number| number != 0));
+        let all = |(path, kinds): (&Vec<String>, &Kinds)| (path.clone(), kinds.iter().sum());
+        let paths = by_kind.iter().map(all).filter(|&(_, number)| number != 0).collect();
+        Self { requests: None, paths, kinds: by_kind }
     }
 
     /// What a hart executes from its decision to sleep until it is awake and has handled the

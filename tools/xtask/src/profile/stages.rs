@@ -114,12 +114,22 @@ pub const STAGES: [Stage; 12] = [
     },
 ];
 
+/// The number of the stage that a path belongs to.
+fn of(path: &[String]) -> Option<usize> {
+    let has = |word: &&str| path.iter().any(|frame| frame.contains(*word));
+    STAGES.iter().position(|stage| stage.words.iter().any(has))
+}
+
+/// The name of the stage that a path belongs to.
+pub fn name(path: &[String]) -> &'static str {
+    of(path).map_or("others", |stage| STAGES[stage].name)
+}
+
 /// The instructions of each stage, and of those paths that are in none.
 fn totals(profile: &Profile) -> ([i64; STAGES.len()], i64) {
     let (mut totals, mut others) = ([0; STAGES.len()], 0);
     for (path, instructions) in &profile.paths {
-        let has = |word: &&str| path.iter().any(|frame| frame.contains(*word));
-        match STAGES.iter().position(|stage| stage.words.iter().any(has)) {
+        match of(path) {
             Some(stage) => totals[stage] += instructions,
             None => others += instructions,
         }
