@@ -258,6 +258,10 @@ numbers! {
     /// the caller's process, has a lock for which the caller waits. If it waits for a hart, it has
     /// the urgency of the caller until it has had one for a moment. See [`HOLDER_UNKNOWN`].
     COPS_DONATE_PRIORITY = 4117;
+    /// `try_write(fd, buffer, length) -> bytes`: as `write`, but it never waits. `EAGAIN` if
+    /// nothing can be written at once, for more than [`TRY_WRITE_BYTES_MAX`] bytes, for bytes that
+    /// are not in one page of memory that is there, and if `fd` is neither a connection nor a pipe.
+    COPS_TRY_WRITE = 4118;
 
     /// `inspect(kind, from, *mut records, bytes) -> bytes`: reads the state of harts, processes,
     /// virtual CPUs and coroutines as records: see [`crate::inspect`].
@@ -276,6 +280,9 @@ numbers! {
     /// is not returned.
     COPS_IGNORE_SIGNALS = 4136;
 }
+
+/// Maximum number of bytes of one `COPS_TRY_WRITE`.
+pub const TRY_WRITE_BYTES_MAX: usize = 256;
 
 /// For `COPS_DONATE_PRIORITY`: any virtual CPU of the process that is no thread may have the lock.
 pub const HOLDER_UNKNOWN: usize = usize::MAX;

@@ -7,6 +7,7 @@ use core::mem::MaybeUninit;
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::file::open;
+use cops_abi::syscall::TRY_WRITE_BYTES_MAX;
 use cops_fallible::{List, try_arc, try_box};
 
 use super::arguments::UserBuffers;
@@ -78,9 +79,6 @@ pub fn read_standing(
     Ok(Operation::Standing(try_box(StandingRead::new(file, block)?)?))
 }
 
-/// Maximum number of bytes that [`write_at_once`] writes.
-const AT_ONCE_BYTES: usize = 256;
-
 /// `write(fd, buffer, length)` of a few bytes into a connection or a pipe that has room for some.
 ///
 /// These are most writes of most servers. Their bytes are copied twice, which takes fewer
@@ -88,7 +86,7 @@ const AT_ONCE_BYTES: usize = 256;
 /// that owns both. `None` if it has to be such a call; then nothing has happened.
 #[inline]
 pub fn write_at_once(process: &Process, file: &File, buffer: UserRange) -> Option<CallResult> {
-    let mut bytes = [const { MaybeUninit::uninit() }; AT_ONCE_BYTES];
+    let mut bytes = [const { MaybeUninit::uninit() }; TRY_WRITE_BYTES_MAX];
     file.attempt_write_copy(|| process.space.copy_in_at_once(buffer, &mut bytes))
 }
 

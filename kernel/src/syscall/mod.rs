@@ -213,6 +213,14 @@ fn write(
     Ok(submit(cpu, frame, file::write(cpu, file, range)?))
 }
 
+/// `try_write(fd, buffer, length)`.
+#[inline]
+fn try_write(cpu: &VirtualCpu, file: &File, range: UserRange) -> CallResult {
+    let result = file::write_at_once(&cpu.process, file, range).ok_or(Errno::EAGAIN)?;
+    COUNTERS.calls_completed_at_once.add(1);
+    result
+}
+
 /// The virtual CPU sleeps until this call has completed.
 #[inline(always)]
 fn sleep(cpu: &Arc<VirtualCpu>, call: NonZeroU64) -> Reply {
@@ -296,6 +304,10 @@ fn dispatch(
         },
         number::READ => submit(cpu, frame, file::read(process, args.file(0)?, args.range(1)?)?),
         number::WRITE => write(cpu, frame, args.file(0)?, args.range(1)?)?,
+        number::COPS_TRY_WRITE => {
+            let file = args.file(0)?;
+            try_write(cpu, &file, args.range(1)?).into()
+        }
 
         number::READV => {
             submit(cpu, frame, file::read_buffers(process, args.file(0)?, &args.buffers(1)?, None)?)

@@ -178,7 +178,8 @@ impl ErrorType for TcpStream {
     type Error = crate::io::Error;
 }
 
-implement_stream!(TcpStream: Read + Write);
+implement_stream!(TcpStream: Read);
+implement_stream!(TcpStream: Write by to_connection);
 
 /// The reading direction of a [`TcpStream`].
 #[derive(Debug)]
@@ -322,7 +323,7 @@ impl ErrorType for OwnedWriteHalf {
     type Error = crate::io::Error;
 }
 
-implement_stream!(OwnedWriteHalf: Write);
+implement_stream!(OwnedWriteHalf: Write by to_connection);
 
 impl Drop for OwnedWriteHalf {
     fn drop(&mut self) {

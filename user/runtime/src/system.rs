@@ -205,9 +205,20 @@ pub(crate) fn close(fd: i32) -> Result<(), Errno> {
 
 /// Writes as many bytes as the kernel takes at once, at least one; the whole virtual CPU waits.
 pub(crate) fn write(fd: i32, bytes: &[u8]) -> CallResult {
-    // SAFETY: the kernel reads only the bytes of the slice, which is borrowed until the call
-    // returns.
-    unsafe { call(number::WRITE, [fd as usize, bytes.as_ptr().addr(), bytes.len()]) }
+    write_by(number::WRITE, fd, bytes)
+}
+
+/// Writes bytes to a connection or a pipe, as many as have room at once. `EAGAIN` if there is no
+/// room, or if it takes another call to find out.
+pub(crate) fn try_write(fd: i32, bytes: &[u8]) -> CallResult {
+    write_by(number::COPS_TRY_WRITE, fd, bytes)
+}
+
+#[inline(always)]
+fn write_by(number: usize, fd: i32, bytes: &[u8]) -> CallResult {
+    // SAFETY: both calls that have this form only read the bytes of the slice, which is borrowed
+    // until the call returns.
+    unsafe { call(number, [fd as usize, bytes.as_ptr().addr(), bytes.len()]) }
 }
 
 /// Opens `path` with these flags of `openat`.

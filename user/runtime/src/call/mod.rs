@@ -88,7 +88,7 @@ pub unsafe trait Operation: Unpin {
     /// The result for the caller.
     type Output;
 
-    /// The result, if it is known without the kernel. Called once, before anything else.
+    /// The result, if there is one without a call that may wait. Called once, before anything else.
     fn shortcut(&mut self) -> Option<Self::Output> {
         None
     }

@@ -78,6 +78,10 @@ macro_rules! implement_stream {
         }
     };
     ($type:ty: Write) => {
+        $crate::io::implement_stream!($type: Write by new);
+    };
+    // With this function of `WriteFrom`.
+    ($type:ty: Write by $new:ident) => {
         #[allow(refining_impl_trait, reason = "a future that a caller can name and count the bytes of")]
         impl $crate::io::Write for $type {
             /// Not cancel-safe: a dropped write may have written.
@@ -85,7 +89,7 @@ macro_rules! implement_stream {
                 &'f mut self,
                 bytes: &'b [u8],
             ) -> $crate::call::Converted<$crate::io::WriteFrom<'f, 'b>> {
-                let write = $crate::io::WriteFrom::new($crate::io::AsFd::as_fd(self), bytes);
+                let write = $crate::io::WriteFrom::$new($crate::io::AsFd::as_fd(self), bytes);
                 $crate::call::Call::new(write).converted()
             }
 
@@ -94,7 +98,8 @@ macro_rules! implement_stream {
                 &'f mut self,
                 bytes: &'b [u8],
             ) -> $crate::call::Whole<$crate::io::WriteFrom<'f, 'b>> {
-                $crate::call::Whole::new($crate::io::WriteFrom::new($crate::io::AsFd::as_fd(self), bytes))
+                let write = $crate::io::WriteFrom::$new($crate::io::AsFd::as_fd(self), bytes);
+                $crate::call::Whole::new(write)
             }
 
             /// Nothing is buffered, so there is nothing to do.

@@ -10,13 +10,15 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::slice;
 
+use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::syscall::{READ, WRITE};
+use cops_abi::syscall::{READ, TRY_WRITE_BYTES_MAX, WRITE};
 
 use super::{AsFd, BorrowedFd, Result};
 use crate::call::{
     Call, Mode, Operation, Partial, Request, SCRATCH_BYTES, Scratch, Whole, leftover,
 };
+use crate::system;
 
 /// Maximum number of bytes that a read in flight requests; the kernel pins about as many.
 const STAGE_BYTES_MAX: usize = 16 * 1024;
@@ -305,12 +307,19 @@ pub(crate) fn with_bytes<B: Buffer, R>(
 pub struct WriteFrom<'f, 'b> {
     fd: BorrowedFd<'f>,
     bytes: &'b [u8],
+    is_to_connection: bool,
 }
 
 impl<'f, 'b> WriteFrom<'f, 'b> {
     /// Writes `bytes`, or their beginning, to `fd`.
     pub fn new(fd: BorrowedFd<'f>, bytes: &'b [u8]) -> Self {
-        Self { fd, bytes }
+        Self { fd, bytes, is_to_connection: false }
+    }
+
+    /// The same to `fd` that is a connection: a few bytes for which it has room, as most messages
+    /// are, take a call that cannot wait, so nothing is prepared for a wait.
+    pub(crate) fn to_connection(fd: BorrowedFd<'f>, bytes: &'b [u8]) -> Self {
+        Self { fd, bytes, is_to_connection: true }
     }
 }
 
@@ -320,7 +329,16 @@ unsafe impl Operation for WriteFrom<'_, '_> {
     type Output = CallResult;
 
     fn shortcut(&mut self) -> Option<CallResult> {
-        self.bytes.is_empty().then_some(Ok(0))
+        if self.bytes.is_empty() {
+            return Some(Ok(0));
+        }
+        if !self.is_to_connection || self.bytes.len() > TRY_WRITE_BYTES_MAX {
+            return None;
+        }
+        match system::try_write(self.fd.raw(), self.bytes) {
+            Err(Errno::EAGAIN) => None,
+            result => Some(result),
+        }
     }
 
     fn request(&mut self, _mode: Mode) -> Request {

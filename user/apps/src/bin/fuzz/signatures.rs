@@ -182,6 +182,7 @@ pub const SIGNATURES: &[Signature] = &[
     call(number::COPS_SET_CALL_PRIORITY, 40, &[Handle, Level]),
     call(number::COPS_SET_THREAD_PRIORITY, 10, &[Small, Level]),
     call(number::COPS_DONATE_PRIORITY, 20, &[Any]),
+    call(number::COPS_TRY_WRITE, 40, &[Descriptor, Pointer, Length]),
     call(number::COPS_SET_KERNEL_MODEL, 10, &[Small]),
     // It continues wherever the shared page says, so it is rare.
     call(number::COPS_URET, 1, &[]),

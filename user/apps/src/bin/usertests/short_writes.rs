@@ -10,8 +10,8 @@ use cops::abi::Errno;
 use cops::abi::Errno::EFAULT;
 use cops::abi::file::{control, open};
 use cops::abi::layout::PAGE_BYTES;
-use cops::abi::syscall::{FCNTL, MPROTECT, MUNMAP, WRITE};
-use cops::io::{Error, Read, pipe};
+use cops::abi::syscall::{COPS_TRY_WRITE, FCNTL, MPROTECT, MUNMAP, TRY_WRITE_BYTES_MAX, WRITE};
+use cops::io::{Error, Read, Write, pipe};
 use cops::time::{Duration, sleep};
 
 use crate::harness::{Outcome, soon};
@@ -26,6 +26,7 @@ tests! { short_writes:
     at_the_end_of_memory,
     of_memory_that_was_never_touched,
     until_a_connection_is_full,
+    what_is_tried_never_waits,
 }
 
 /// Around the number of bytes that are copied at once, 256.
@@ -142,5 +143,57 @@ async fn until_a_connection_is_full() -> Outcome {
     raw::call(MUNMAP, [start, 3 * PAGE_BYTES])?;
     drop(client);
     check_equal!(soon("the end", server.read(&mut [0; 8])).await??, 0, "bytes beyond those");
+    Ok(())
+}
+
+/// A call that tries writes what it can, or nothing, and says so; and a write of the library into a
+/// connection that is full waits all the same.
+async fn what_is_tried_never_waits() -> Outcome {
+    const MESSAGE: [u8; 100] = [7; 100];
+    let (mut reader, writer) = pipe()?;
+    let (mut client, mut server) = pair().await?;
+    let (start, console) = (pages()?, 1);
+    for file in [number_of(&writer), number_of(&client)] {
+        for length in [1, TRY_WRITE_BYTES_MAX] {
+            let written = raw::call(COPS_TRY_WRITE, [file, start, length])?;
+            check_equal!(written, length, "bytes written");
+        }
+        for (what, place, length) in [
+            ("too many bytes", 0, TRY_WRITE_BYTES_MAX + 1),
+            ("bytes on two pages", PAGE_BYTES - 1, 2),
+            ("bytes that may not be read", 2 * PAGE_BYTES, 1),
+        ] {
+            raw::refused(what, COPS_TRY_WRITE, [file, start + place, length], &[Errno::EAGAIN])?;
+        }
+    }
+    raw::refused("a console", COPS_TRY_WRITE, [console, start, 1], &[Errno::EAGAIN])?;
+    for length in [1, TRY_WRITE_BYTES_MAX] {
+        arrived(&mut reader, 0, length).await?;
+        arrived(&mut server, 0, length).await?;
+    }
+    raw::call(MUNMAP, [start, 3 * PAGE_BYTES])?;
+
+    let file = number_of(&client);
+    let (mut accepted, mut refusals) = (0, 0);
+    while refusals < 2 {
+        let place = MESSAGE.as_ptr().expose_provenance();
+        match raw::call(COPS_TRY_WRITE, [file, place, MESSAGE.len()]) {
+            Ok(written) => (accepted, refusals) = (accepted + written, 0),
+            Err(error) => {
+                check_equal!(error, Errno::EAGAIN, "a write into a full connection");
+                refusals += 1;
+                sleep(Duration::from_millis(30)).await;
+            }
+        }
+        check!(accepted < 1 << 24, "a connection without an end");
+    }
+    let more = cops::task::spawn_join(
+        async move { client.write_all(&MESSAGE).await },
+        cops::task::Priority::DEFAULT,
+    );
+    let mut bytes = vec![0; accepted + MESSAGE.len()];
+    soon("what waited, too", server.read_exact(&mut bytes)).await??;
+    check!(bytes.iter().all(|&byte| byte == MESSAGE[0]), "other bytes than were sent");
+    soon("the writer", more).await???;
     Ok(())
 }
