@@ -4,11 +4,26 @@
 //! A server reads requests from a descriptor of `/dev/fs` and writes replies to it. A read returns
 //! one request: a [`Request`], then its names or data. A write is one reply: a [`Reply`], then its
 //! data. Numbers of operations are those of Linux's FUSE where that has the operation.
+//!
+//! A server that does not answer is given at most [`UNANSWERED_MAX`] requests, and a few more that
+//! are more urgent than those: a request of level L is given if fewer than [`UNANSWERED_MAX`] are
+//! unanswered, or fewer than [`UNANSWERED_URGENT_MAX`] of level L and more urgent levels. So
+//! unimportant requests never keep an urgent one from the server. Only a reply makes room, also if
+//! its call has been cancelled.
 
+use crate::Priority;
 use crate::file::{Fields, Status};
 
 /// The version of the protocol, in each request and each reply.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+/// Number of unanswered requests up to which a server is given any request.
+pub const UNANSWERED_MAX: usize = 1024;
+/// With [`UNANSWERED_MAX`] unanswered requests or more, a request is given if fewer than this
+/// number of them were given with its level, or a more urgent one.
+pub const UNANSWERED_URGENT_MAX: usize = 16;
+/// A server never has more unanswered requests than this.
+pub const UNANSWERED_BOUND: usize =
+    UNANSWERED_MAX + Priority::COUNT as usize * UNANSWERED_URGENT_MAX;
 /// Maximum number of bytes that one request reads or writes.
 pub const DATA_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of bytes that a request with [`TAKES_PLACES`] reads.
@@ -68,7 +83,7 @@ pub mod operation {
     /// something -> status.
     pub const CREATE: u16 = 35;
     /// The data are pairs of a node and a number of replies that named it, which do not count any
-    /// longer. Their number is in `first`. There is no reply.
+    /// longer. Their number is in `first`. The reply is empty, and makes room for further requests.
     pub const FORGET: u16 = 42;
     /// Give `name` in directory `node` the name `second_name` in the directory in `first`; with
     /// flag [`NO_REPLACE`](super::NO_REPLACE), `EEXIST` if there is something. Atomic.
@@ -77,6 +92,9 @@ pub mod operation {
     pub const SYNCHRONISE_ALL: u16 = 50;
     /// The directory that directory `node` is in -> its status, and as data the name of `node`.
     pub const PLACE: u16 = 4096;
+    /// The unanswered request `id` has become as urgent as `priority`: so should be what the server
+    /// does for it. There is no reply. The request may have been answered in the meantime.
+    pub const RAISE: u16 = 4097;
 }
 
 /// What [`operation::SET_STATUS`] changes. Without any, it fails if nothing can be changed.
@@ -143,6 +161,20 @@ impl Place {
 /// Flag of [`operation::RENAME`].
 pub const NO_REPLACE: u32 = 1;
 
+/// What the reply to a request repeats: the number of the request, 0 for [`operation::FORGET`], and
+/// the level at which it was given to the server.
+#[must_use]
+pub const fn id_of(number: u64, priority: Priority) -> u64 {
+    number * Priority::COUNT as u64 + priority.level() as u64
+}
+
+/// The number and the level in an [`id_of`].
+#[must_use]
+pub const fn number_and_level(id: u64) -> (u64, Priority) {
+    let levels = Priority::COUNT as u64;
+    (id / levels, Priority::saturating((id % levels) as u32))
+}
+
 /// The beginning of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -150,11 +182,12 @@ pub struct Request {
     pub length: u32,
     /// One of [`operation`].
     pub operation: u16,
-    /// The number by which the reply refers to it. Never used again.
+    /// The number by which the reply refers to it: [`id_of`]. Never used again, except those of
+    /// [`operation::FORGET`].
     pub id: u64,
     /// The node that it concerns.
     pub node: u64,
-    /// The level of the call.
+    /// The level of the call when the request was given to the server.
     pub priority: u32,
     /// They depend on the operation.
     pub flags: u32,
@@ -277,6 +310,7 @@ fn half(bytes: &[u8], at: usize) -> u32 {
 const _: () = assert!(Request::BYTES + DATA_BYTES_MAX <= BUFFER_BYTES);
 const _: () = assert!(Reply::BYTES + DATA_BYTES_MAX <= BUFFER_BYTES);
 const _: () = assert!(Reply::BYTES == 168);
+const _: () = assert!(UNANSWERED_BOUND == 2048);
 const _: () = assert!(
     Request::BYTES + crate::syscall::NAME_BYTES_MAX + crate::syscall::PATH_BYTES_MAX
         <= BUFFER_BYTES_MIN
@@ -303,7 +337,7 @@ mod tests {
             second_name_bytes: 10,
         };
         let bytes = request.to_bytes();
-        assert_eq!(bytes[..8], [2, 1, 0, 0, 1, 0, 45, 0]);
+        assert_eq!(bytes[..8], [2, 1, 0, 0, 2, 0, 45, 0]);
         for (at, value) in [(8, 3), (16, 4), (32, 7), (40, 8), (56, 0)] {
             assert_eq!(word(&bytes, at), value, "at {at}");
         }
@@ -312,7 +346,7 @@ mod tests {
         }
         assert_eq!(Request::from_bytes(&bytes), Some(request));
         let mut other = bytes;
-        other[4] = 2;
+        other[4] = 1;
         assert_eq!(Request::from_bytes(&other), None);
     }
 
@@ -325,6 +359,15 @@ mod tests {
     }
 
     #[test]
+    fn an_id_has_a_number_and_a_level() {
+        assert_eq!(id_of(0, Priority::MOST_URGENT), 0);
+        for (number, level) in [(0, 63), (1, 0), (7, 32), (1 << 50, 5)] {
+            let level = Priority::saturating(level);
+            assert_eq!(number_and_level(id_of(number, level)), (number, level));
+        }
+    }
+
+    #[test]
     fn a_reply_has_the_layout_of_the_document() {
         let status = Status {
             number: 9,
@@ -334,14 +377,14 @@ mod tests {
         };
         let reply = Reply { length: 168, id: 3, error: 2, value: 4, place: 5, status };
         let bytes = reply.to_bytes();
-        assert_eq!(bytes[..8], [168, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(bytes[..8], [168, 0, 0, 0, 2, 0, 0, 0]);
         for (at, value) in [(8, 3), (16, 2), (24, 4), (32, 5), (48, 9), (88, 77)] {
             assert_eq!(word(&bytes, at), value, "at {at}");
         }
         assert_eq!(Reply::from_bytes(&bytes), Some(reply));
         for at in [4, 6] {
             let mut other = bytes;
-            other[at] ^= 2;
+            other[at] ^= 1;
             assert_eq!(Reply::from_bytes(&other), None);
         }
     }

@@ -69,6 +69,7 @@ pub mod timekeeper;
 pub mod tree;
 pub mod turn;
 pub mod tutorial;
+mod unanswered;
 pub mod upcalls;
 pub mod user_range;
 pub mod virtio_net_header;

@@ -5,10 +5,11 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 
 use cops_abi::errno::CallResult;
 use cops_abi::served::{
-    BUFFER_BYTES_MIN, FORGET_MAX, Reply, Request as Header, operation, read_value,
+    BUFFER_BYTES_MIN, FORGET_MAX, Reply, Request as Header, id_of, number_and_level, operation,
+    read_value,
 };
 use cops_abi::{CoroutineId, Errno, Priority};
-use cops_algorithms::requests::{Requests, Room};
+use cops_algorithms::requests::{Message, Requests, Room};
 use cops_fallible::try_arc;
 use cops_lock::Mutex;
 use spin::Once;
@@ -30,6 +31,8 @@ use crate::sched::{WaitQueue, Waiter};
 const CONNECTION_BYTES: u64 = size_of::<Connection>() as u64 + 64;
 /// Requests that are freed in one portion.
 const PORTION_REQUESTS: usize = 32;
+/// The priority of messages about nodes that are not used any more.
+const FORGET_PRIORITY: Priority = Priority::DEFAULT;
 
 /// The requests to one server.
 pub struct Connection {
@@ -70,16 +73,52 @@ struct State {
 impl State {
     /// Whether a read of the server returns at once.
     fn has_something(&self) -> bool {
-        !self.requests.is_all_read() || self.forgotten.len() > 0 || self.is_over()
+        self.requests.has_next() || self.can_tell() || self.is_at_end()
+    }
+
+    /// Whether the server can read now which nodes are not used any more.
+    fn can_tell(&self) -> bool {
+        self.forgotten.len() > 0 && self.requests.has_room(FORGET_PRIORITY)
+    }
+
+    /// Whether this is what the server reads next: if there is nothing else, or there are many and
+    /// it was not the last thing.
+    fn must_tell(&self) -> bool {
+        let is_due = self.forgotten.len() >= FORGET_MAX && !self.has_told;
+        self.can_tell() && (is_due || !self.requests.has_next())
     }
 
     /// Whether there will be no more requests, because nothing refers to the file system.
     fn is_over(&self) -> bool {
         self.nodes == Some(0)
     }
+
+    /// Whether there will be nothing to read any more. Something that has to wait for room is still
+    /// to be read.
+    fn is_at_end(&self) -> bool {
+        self.is_over() && self.forgotten.len() == 0 && self.requests.is_all_read()
+    }
 }
 
 impl Connection {
+    /// Changes the state, and wakes a reader if a read finds something afterwards and would have
+    /// found nothing before.
+    ///
+    /// No wake is lost: a reader is inserted, and attempts afterwards, so it sees the change or is
+    /// woken. If there was something before, a reader has been woken for that, and has not
+    /// attempted yet or attempts again; it wakes the next one if it leaves something.
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock();
+        let had_something = state.has_something();
+        let result = change(&mut state);
+        let wakes = !had_something && state.has_something();
+        drop(state);
+        if wakes {
+            self.readers.wake_one();
+        }
+        result
+    }
+
     /// Sends `request` for the call of `waiter`, which attempts once more afterwards.
     pub fn send(&self, request: &Arc<Request>, room: Room<Arc<Request>>, waiter: &Waiter) {
         self.send_for(request, room, (waiter.priority, Some(waiter.coroutine)));
@@ -107,9 +146,14 @@ impl Connection {
             self.resizing.fetch_add(1, SeqCst);
         }
         let (ticket, place) = (request.ticket(), (priority, number));
-        let inserted = self.state.lock().requests.insert(room, ticket, place, request.clone());
+        let mut state = self.state.lock();
+        let inserted = state.requests.insert(room, ticket, place, request.clone());
+        let has_something = state.has_something();
+        drop(state);
         match inserted {
-            Ok(()) => self.readers.wake_one(),
+            Ok(()) if has_something => self.readers.wake_one(),
+            // There is no room for it. A reader is woken with the reply that makes some.
+            Ok(()) => {}
             Err(request) => {
                 self.will_not_resize(&request);
                 request.refuse();
@@ -141,13 +185,13 @@ impl Connection {
 
     /// The call of `request` has another priority.
     pub fn set_priority(&self, request: &Request, priority: Priority) {
-        self.state.lock().requests.set_priority(request.ticket(), priority);
+        self.change(|state| state.requests.set_priority(request.ticket(), priority));
         request.set_priority_of_reader();
     }
 
     /// A call of this priority waits for `request`.
     pub fn hurry(&self, request: &Request, priority: Priority) {
-        let is_raised = self.state.lock().requests.raise(request.ticket(), priority);
+        let is_raised = self.change(|state| state.requests.raise(request.ticket(), priority));
         if is_raised {
             request.set_priority_of_reader();
         }
@@ -159,11 +203,10 @@ impl Connection {
     pub fn remove(&self, request: &Request) -> bool {
         let ticket = request.ticket();
         let stays = request.changes() && self.pages.is_completed();
-        let mut state = self.state.lock();
-        let removed =
-            if stays { state.requests.abandon(ticket) } else { state.requests.remove(ticket) };
-        // What is dropped is dropped without the lock.
-        drop(state);
+        // What is dropped is dropped without the lock. The end may be what is left to be read.
+        let removed = self.change(|state| {
+            if stays { state.requests.abandon(ticket) } else { state.requests.remove(ticket) }
+        });
         if removed.is_some() {
             self.will_not_resize(request);
         }
@@ -283,7 +326,8 @@ impl Connection {
         if let Some(forget) = forget {
             state.forgotten.push(forget);
         }
-        let (is_first, is_over) = (state.forgotten.len() == 1, state.is_over());
+        let is_first = state.forgotten.len() == 1 && state.can_tell();
+        let is_over = state.is_over();
         drop(state);
         if is_over {
             // Each of them reads the end.
@@ -300,23 +344,25 @@ impl Connection {
         }
         loop {
             let mut state = self.state.lock();
-            let pending = state.forgotten.len();
-            let must_tell = pending > 0
-                && (state.requests.is_all_read() || pending >= FORGET_MAX && !state.has_told);
-            state.has_told = must_tell;
-            if must_tell {
+            state.has_told = state.must_tell() && state.requests.give_other(FORGET_PRIORITY);
+            if state.has_told {
                 drop(state);
                 return Some(Ok(self.tell_forgotten(buffer)));
             }
-            let Some((number, request)) = state.requests.take() else {
-                return state.is_over().then_some(Ok(0));
-            };
+            let message = state.requests.take();
+            let is_at_end = state.is_at_end();
             drop(state);
-            if let Some(count) = request.send(buffer, self.resizes()) {
+            let (id, priority, request) = match message {
+                Some(Message::Request(id, priority, request)) => (id, priority, request),
+                Some(Message::Raise(id, priority)) => return Some(Ok(raise(buffer, id, priority))),
+                None => return is_at_end.then_some(Ok(0)),
+            };
+            if let Some(count) = request.send(buffer, (id, priority), self.resizes()) {
                 return Some(Ok(count));
             }
-            // Its call is leaving.
-            let removed = self.state.lock().requests.answered(number);
+            // Its call is leaving. The server does not see it, and so will not answer it. What that
+            // makes room for is read here, or by the next reader.
+            let removed = self.state.lock().requests.answered(id);
             if let Some(request) = removed {
                 self.will_not_resize(&request);
                 self.ends_turn_of(&request);
@@ -339,7 +385,8 @@ impl Connection {
         let header = Header {
             length: length as u32,
             operation: operation::FORGET,
-            priority: Priority::DEFAULT.level().into(),
+            id: id_of(0, FORGET_PRIORITY),
+            priority: FORGET_PRIORITY.level().into(),
             first: count as u64,
             ..Header::default()
         };
@@ -355,7 +402,11 @@ impl Connection {
         }
         buffer.read_at(0, &mut bytes);
         let reply = Reply::from_bytes(&bytes).ok_or(Errno::EINVAL)?;
-        let request = self.state.lock().requests.answered(reply.id);
+        let request = self.change(|state| state.requests.answered(reply.id));
+        if let (0, _) = number_and_level(reply.id) {
+            // To what was not used any more.
+            return Ok(buffer.len());
+        }
         let request = request.ok_or(Errno::ENOENT)?;
         if reply.error == 0
             && reply.value == read_value::PLACES
@@ -421,6 +472,19 @@ impl Connection {
         self.fail_next();
         self.mapped.write_back.close();
     }
+}
+
+/// Writes to a server's buffer that request `id` is as urgent as this now.
+fn raise(buffer: &PinnedBuffer, id: u64, priority: Priority) -> usize {
+    let header = Header {
+        length: Header::BYTES as u32,
+        operation: operation::RAISE,
+        id,
+        priority: priority.level().into(),
+        ..Header::default()
+    };
+    buffer.write_at(0, &header.to_bytes());
+    Header::BYTES
 }
 
 /// The server's end of a connection, which an open file of `/dev/fs` has. Dropping it closes the

@@ -5,11 +5,11 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Range;
 
-use cops_abi::Errno;
 use cops_abi::errno::CallResult;
 use cops_abi::served::{
     self, DATA_BYTES_MAX, PLACED_BYTES_MAX, Reply, Request as Header, change, operation, read_value,
 };
+use cops_abi::{Errno, Priority};
 use cops_algorithms::page_cache::{Fill, PAGE_BYTES};
 use cops_algorithms::requests::{Room, Ticket};
 use cops_executor::CoroutineId;
@@ -370,16 +370,18 @@ impl Request {
     }
 
     /// Copies it to a server's buffer of at least [`cops_abi::served::BUFFER_BYTES_MIN`]. Returns
-    /// its length; `None` if its call has gone. `resizes`: how many changes of lengths the server
-    /// has answered; `None`: it may be making one, so that the reply must not be places.
-    pub fn send(&self, buffer: &PinnedBuffer, resizes: Option<u64>) -> Option<usize> {
+    /// its length; `None` if its call has gone. It is given to the server with this id and this
+    /// priority, although that may have changed since. `resizes`: how many changes of lengths the
+    /// server has answered; `None`: it may be making one, so that the reply must not be places.
+    pub fn send(
+        &self,
+        buffer: &PinnedBuffer,
+        (id, priority): (u64, Priority),
+        resizes: Option<u64>,
+    ) -> Option<usize> {
         let mut progress = self.progress.lock();
         let Stage::Sent = progress.stage else { return None };
-        let mut header = Header {
-            id: self.ticket.number(),
-            priority: self.ticket.priority().level().into(),
-            ..self.header
-        };
+        let mut header = Header { id, priority: priority.level().into(), ..self.header };
         if self.takes_places() {
             progress.resizes = resizes;
             header.flags = if resizes.is_some() { served::TAKES_PLACES } else { 0 };

@@ -60,6 +60,7 @@
 //! A process that uses its own file system must do so asynchronously, and with more than one
 //! coroutine: a synchronous call would wait for a coroutine that cannot run.
 
+mod handlers;
 mod message;
 mod service;
 
@@ -392,9 +393,9 @@ impl Server {
     /// Serves `files` until nothing uses the file system any more: it has been unmounted, and no
     /// file of it is open.
     ///
-    /// Each request is handled at the priority of its caller. The process is as urgent as the
-    /// requests that the kernel has handed to it; it is most urgent if there are so many that the
-    /// next one could not be handed to it.
+    /// Each request is handled at the priority of its caller, also if that becomes more urgent
+    /// later. The process is as urgent as the requests that the kernel has handed to it; it is most
+    /// urgent if there are so many that the next one could not be handed to it.
     ///
     /// # Errors
     /// `ENOMEM`.

@@ -10,6 +10,7 @@ use cops_abi::served::{
     Request, TAKES_PLACES, WRITTEN_AT, change, operation, read_value,
 };
 
+use super::handlers::Handlers;
 use super::message::{Asked, Buffer, Entries, reply};
 use super::{Change, FileSystem, Result};
 use crate::call::Call;
@@ -17,12 +18,13 @@ use crate::io::{AsFd, Fd, ReadOwned};
 use crate::lock::Lock;
 use crate::sync::Semaphore;
 use crate::system;
-use crate::task::{self, Priority};
+use crate::task::{self, CoroutineId, Priority};
 use crate::time::{Duration, sleep};
 
-/// Maximum number of requests that are handled at a time. The kernel keeps the others, in order of
-/// their priorities.
-const HANDLED_MAX: usize = 1024;
+/// More handlers than there can be at a time. The kernel bounds the requests that are with the
+/// server, so that a more urgent one always has room; a bound of the server's own would make it
+/// wait.
+const HANDLERS: usize = usize::MAX / 2;
 
 /// How long reading pauses when the kernel has no memory for it.
 const RETRY: Duration = Duration::from_millis(1);
@@ -34,7 +36,10 @@ const SPARE_MAX: usize = 16;
 pub(super) struct Service<F> {
     fd: Fd,
     files: F,
-    room: Semaphore,
+    /// [`HANDLERS`] less those that there are.
+    ended: Semaphore,
+    /// Which coroutine handles which request.
+    handlers: Handlers,
     /// Buffers of requests that are over: a new one would have to be cleared.
     spare: Lock<Vec<Buffer>>,
 }
@@ -57,7 +62,8 @@ enum Answer {
 
 impl<F: FileSystem> Service<F> {
     pub(super) fn new(fd: Fd, files: F) -> Self {
-        Self { fd, files, room: Semaphore::new(HANDLED_MAX), spare: Lock::new(Vec::new()) }
+        let (ended, handlers) = (Semaphore::new(HANDLERS), Handlers::new());
+        Self { fd, files, ended, handlers, spare: Lock::new(Vec::new()) }
     }
 
     /// A buffer with any contents.
@@ -247,11 +253,36 @@ impl<F: FileSystem> Service<F> {
         system::write(self.fd.raw(), &bytes)
     }
 
-    /// Handles nodes that the kernel does not use any more.
-    async fn forget(&self, forgotten: &Forgotten) {
+    /// Handles nodes that the kernel does not use any more, and replies to message `id` about them.
+    async fn forget(&self, id: u64, forgotten: &Forgotten) {
         for &(node, count) in forgotten.0.iter().filter(|&&(_, count)| count > 0) {
             self.files.forget(node, count).await;
         }
+        // Without an allocation, which could fail.
+        let header = Reply { id, length: Reply::BYTES as u32, ..Reply::default() };
+        let _ = system::write(self.fd.raw(), &header.to_bytes());
+    }
+
+    /// Spawns the handler of a message, and counts it. Returns what handles the message, or `None`
+    /// without memory for that.
+    fn spawn(
+        self: &Arc<Self>,
+        handler: impl Future<Output = ()> + Send + 'static,
+        priority: Priority,
+    ) -> Option<CoroutineId> {
+        if let Some(permit) = self.ended.try_acquire(1) {
+            permit.forget();
+        }
+        let service = self.clone();
+        let counted = async move {
+            handler.await;
+            service.ended.add_permits(1);
+        };
+        let spawned = task::try_spawn(counted, priority).ok();
+        if spawned.is_none() {
+            self.ended.add_permits(1);
+        }
+        spawned
     }
 }
 
@@ -283,7 +314,8 @@ pub(super) async fn serve<F: FileSystem>(service: Arc<Service<F>>) -> crate::io:
     for number in 0..READERS {
         match Buffer::new() {
             Ok(buffer) => {
-                let reader = read_requests(service.clone(), buffer);
+                service.handlers.add_reader(number);
+                let reader = read_requests(service.clone(), number, buffer);
                 readers.push(task::spawn_join(reader, Priority::MOST_URGENT));
             }
             Err(error) if number == 0 => return Err(error.into()),
@@ -296,18 +328,18 @@ pub(super) async fn serve<F: FileSystem>(service: Arc<Service<F>>) -> crate::io:
         outcome = outcome.and(reader.await.unwrap_or(Err(Errno::ECANCELED.into())));
     }
     // What is still handled writes its replies first.
-    service.room.acquire(HANDLED_MAX).await.forget();
+    service.ended.acquire(HANDLERS).await.forget();
     outcome
 }
 
-/// Reads requests until there will be no more, and spawns a coroutine for each.
+/// Reads requests until there will be no more, and spawns a coroutine for each. It is the reader
+/// with number `reader`.
 async fn read_requests<F: FileSystem>(
     service: Arc<Service<F>>,
+    reader: usize,
     mut buffer: Buffer,
 ) -> crate::io::Result<()> {
     loop {
-        // Before a request is read, so that the kernel gives the most urgent one then.
-        service.room.acquire(1).await.forget();
         let (memory, range) = buffer.into_parts();
         let read = ReadOwned::new(service.fd.as_fd(), memory, range);
         let (count, memory) = Call::new(read).await;
@@ -315,73 +347,84 @@ async fn read_requests<F: FileSystem>(
         let count = match count {
             // The kernel has no memory for the call at the moment.
             Err(Errno::ENOMEM) => {
-                service.room.add_permits(1);
                 sleep(RETRY).await;
                 continue;
             }
-            count => count.inspect_err(|_| service.room.add_permits(1))?,
+            count => count?,
         };
         if count == 0 {
-            service.room.add_permits(1);
             return Ok(());
         }
-        let Some(asked) = Asked::parse(buffer.bytes(), count) else {
-            service.room.add_permits(1);
-            continue;
-        };
-        if asked.header.operation == operation::FORGET {
-            let pairs = buffer.bytes().get(asked.data).unwrap_or_default();
-            forget(&service, Forgotten::parse(pairs), asked.header.priority).await;
-            // As below.
-            task::yield_now().await;
-            continue;
-        }
-        let has_data = !asked.data.is_empty();
-        // The buffer goes with its data, if there is memory for another one.
-        let handed = match has_data.then(|| service.buffer()) {
-            Some(Ok(other)) => Some(core::mem::replace(&mut buffer, other)),
-            Some(Err(error)) => {
-                service.send(asked.header.id, Err(error)).await;
-                service.room.add_permits(1);
-                continue;
+        let Some(asked) = Asked::parse(buffer.bytes(), count) else { continue };
+        let (id, priority) = (asked.header.id, Priority::saturating(asked.header.priority));
+        match asked.header.operation {
+            operation::RAISE => service.handlers.raise(reader, id, priority),
+            operation::FORGET => {
+                service.handlers.has_read(reader);
+                let pairs = buffer.bytes().get(asked.data).unwrap_or_default();
+                forget(&service, id, Forgotten::parse(pairs), priority).await;
             }
-            None => None,
-        };
-        let (id, level) = (asked.header.id, asked.header.priority);
-        let handler = {
-            let service = service.clone();
-            async move {
-                let mut handed = handed;
-                let answer = service.perform(&asked, &mut handed).await;
-                service.send(id, answer).await;
-                if let Some(buffer) = handed {
-                    service.keep(buffer);
-                }
-                service.room.add_permits(1);
-            }
-        };
-        if task::try_spawn(handler, Priority::saturating(level)).is_err() {
-            service.send(id, Err(Errno::ENOMEM)).await;
-            service.room.add_permits(1);
+            _ => buffer = handle(&service, reader, asked, buffer).await,
         }
         // Another one may have got a more urgent request.
         task::yield_now().await;
     }
 }
 
-/// Handles nodes that the kernel does not use any more, in a coroutine of this level. Without
-/// memory for that, the caller handles them itself.
-async fn forget<F: FileSystem>(service: &Arc<Service<F>>, forgotten: Forgotten, level: u32) {
+/// Spawns the handler of a request, with its data in `buffer`. Returns a buffer for the next one.
+async fn handle<F: FileSystem>(
+    service: &Arc<Service<F>>,
+    reader: usize,
+    asked: Asked,
+    mut buffer: Buffer,
+) -> Buffer {
+    let (id, priority) = (asked.header.id, Priority::saturating(asked.header.priority));
+    // The buffer goes with its data, if there is memory for another one.
+    let handed = match (!asked.data.is_empty()).then(|| service.buffer()) {
+        Some(Ok(other)) => Some(core::mem::replace(&mut buffer, other)),
+        Some(Err(error)) => {
+            service.send(id, Err(error)).await;
+            return buffer;
+        }
+        None => None,
+    };
+    let (noted, priority) = service.handlers.begin(reader, id, priority);
     let handler = {
         let service = service.clone();
         async move {
-            service.forget(&forgotten).await;
-            service.room.add_permits(1);
+            let mut handed = handed;
+            let answer = service.perform(&asked, &mut handed).await;
+            service.send(id, answer).await;
+            service.handlers.end(noted);
+            if let Some(buffer) = handed {
+                service.keep(buffer);
+            }
         }
     };
-    if task::try_spawn(handler, Priority::saturating(level)).is_err() {
-        service.forget(&forgotten).await;
-        service.room.add_permits(1);
+    match service.spawn(handler, priority) {
+        Some(coroutine) => service.handlers.is_handled_by(noted, id, (coroutine, priority)),
+        None => {
+            service.handlers.end(noted);
+            service.send(id, Err(Errno::ENOMEM)).await;
+        }
+    }
+    buffer
+}
+
+/// Handles nodes that the kernel does not use any more, in a coroutine of this level. Without
+/// memory for that, the caller handles them itself.
+async fn forget<F: FileSystem>(
+    service: &Arc<Service<F>>,
+    id: u64,
+    forgotten: Forgotten,
+    priority: Priority,
+) {
+    let handler = {
+        let service = service.clone();
+        async move { service.forget(id, &forgotten).await }
+    };
+    if service.spawn(handler, priority).is_none() {
+        service.forget(id, &forgotten).await;
     }
 }
 

@@ -2,6 +2,7 @@
 //! server in the same process running.
 #![allow(unsafe_code)]
 
+use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -13,9 +14,9 @@ use cops::abi::syscall as number;
 use cops::call::{Call, Mode, Operation, Request as Submitted, Scratch};
 
 use super::{SERVED, SERVERS, Server, server};
-use crate::check;
-use crate::harness::{Failure, soon};
-use crate::raw;
+use crate::harness::{Failure, Outcome, soon};
+use crate::raw::{self, Asked};
+use crate::{check, check_equal};
 
 /// A call with these arguments as a future.
 pub struct Later {
@@ -51,6 +52,8 @@ pub struct Hand {
     memory: Vec<u8>,
     /// Nodes that need not be known any longer, with counts.
     pub forgotten: Vec<(u64, u64)>,
+    /// Requests that have become more urgent, with their levels.
+    pub raised: Vec<(u64, u32)>,
 }
 
 impl Hand {
@@ -83,7 +86,8 @@ impl Hand {
     }
 
     fn new(server: Server) -> Self {
-        Self { server, memory: vec![0; BUFFER_BYTES + PAGE_BYTES], forgotten: Vec::new() }
+        let memory = vec![0; BUFFER_BYTES + PAGE_BYTES];
+        Self { server, memory, forgotten: Vec::new(), raised: Vec::new() }
     }
 
     /// The number of its descriptor.
@@ -100,37 +104,57 @@ impl Hand {
         self.memory.as_ptr().addr().wrapping_neg() % PAGE_BYTES
     }
 
-    /// Reads a request that is no `FORGET`, with its names and data.
+    /// Reads a request that is no `FORGET`, with its names and data. Notes each `FORGET`, which it
+    /// answers, and each `RAISE`.
     pub async fn next(&mut self) -> Result<(Request, Vec<u8>), Failure> {
         loop {
-            let start = self.start();
-            let place = self.memory.as_mut_ptr().expose_provenance() + start;
-            let read = later(number::READ, [self.fd(), place, BUFFER_BYTES]);
-            let count = soon("a request", read).await??;
-            check!(count >= Request::BYTES, "a request of {count} bytes");
-            let bytes = &self.memory[start..start + count];
-            let header = bytes.first_chunk().and_then(Request::from_bytes);
-            let header = header.ok_or(Failure("a request of another version".into()))?;
-            check!(header.length as usize == count, "{header:?} has {count} bytes");
-            let rest = bytes[Request::BYTES..].to_vec();
-            if header.operation != operation::FORGET {
-                return Ok((header, rest));
-            }
-            for pair in rest.as_chunks::<8>().0.as_chunks::<2>().0 {
-                let [node, count] = pair.map(u64::from_le_bytes);
-                self.forgotten.push((node, count));
+            let (header, rest) = self.next_message().await?;
+            match header.operation {
+                operation::FORGET => {
+                    for pair in rest.as_chunks::<8>().0.as_chunks::<2>().0 {
+                        let [node, count] = pair.map(u64::from_le_bytes);
+                        self.forgotten.push((node, count));
+                    }
+                    let reply = Reply { id: header.id, ..Reply::default() };
+                    check_equal!(self.reply(reply, &[]), Ok(Reply::BYTES), "a reply to it");
+                }
+                operation::RAISE => self.raised.push((header.id, header.priority)),
+                _ => return Ok((header, rest)),
             }
         }
     }
 
-    /// Writes a reply as it is, from the beginning of a page: a write pins so many pages that the
-    /// longest reply fits only then.
+    /// Reads what is next, with its names and data.
+    pub async fn next_message(&mut self) -> Result<(Request, Vec<u8>), Failure> {
+        let start = self.start();
+        let place = self.memory.as_mut_ptr().expose_provenance() + start;
+        let read = later(number::READ, [self.fd(), place, BUFFER_BYTES]);
+        let count = soon("a request", read).await??;
+        check!(count >= Request::BYTES, "a request of {count} bytes");
+        let bytes = &self.memory[start..start + count];
+        let header = bytes.first_chunk().and_then(Request::from_bytes);
+        let header = header.ok_or(Failure("a request of another version".into()))?;
+        check!(header.length as usize == count, "{header:?} has {count} bytes");
+        Ok((header, bytes[Request::BYTES..].to_vec()))
+    }
+
+    /// There is nothing to read.
+    pub fn finds_nothing(&mut self) -> Outcome {
+        let start = self.start();
+        let place = self.memory.as_mut_ptr().expose_provenance() + start;
+        match raw::ask(number::READ, [self.fd(), place, BUFFER_BYTES]) {
+            Asked::InFlight(handle) => check!(handle.cancel()?, "there was something to read"),
+            Asked::Done(result) => {
+                let header = self.memory[start..].first_chunk().and_then(Request::from_bytes);
+                return Err(Failure(format!("{result:?} was to be read: {header:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a reply as it is.
     pub fn write(&self, bytes: &[u8]) -> CallResult {
-        let mut memory = vec![0; bytes.len() + PAGE_BYTES];
-        let start = memory.as_ptr().addr().wrapping_neg() % PAGE_BYTES;
-        memory[start..start + bytes.len()].copy_from_slice(bytes);
-        let place = memory.as_ptr().expose_provenance() + start;
-        raw::call(number::WRITE, [self.fd(), place, bytes.len()])
+        write_to(self.fd(), bytes)
     }
 
     /// Writes a reply with its data, and its right length.
@@ -147,6 +171,22 @@ impl Hand {
         let (reply, data) = honest(request, rest);
         self.reply(reply, &data)
     }
+}
+
+/// Writes a reply as it is, from the beginning of a page: a write pins so many pages that the
+/// longest reply fits only then.
+fn write_to(server: usize, bytes: &[u8]) -> CallResult {
+    let mut memory = vec![0; bytes.len() + PAGE_BYTES];
+    let start = memory.as_ptr().addr().wrapping_neg() % PAGE_BYTES;
+    memory[start..start + bytes.len()].copy_from_slice(bytes);
+    let place = memory.as_ptr().expose_provenance() + start;
+    raw::call(number::WRITE, [server, place, bytes.len()])
+}
+
+/// Writes to a server the reply to request `id` that there is no such name.
+pub fn deny(server: usize, id: u64) -> CallResult {
+    let reply = Reply { length: Reply::BYTES as u32, id, error: 2, ..Reply::default() };
+    write_to(server, &reply.to_bytes())
 }
 
 /// What is known of one of the nodes.

@@ -12,6 +12,7 @@ mod lies;
 mod mapped;
 mod order;
 pub mod pages;
+mod urgency;
 
 use alloc::format;
 use alloc::string::String;
@@ -57,6 +58,7 @@ pub fn all() -> impl Iterator<Item = &'static Test> {
         mapped::TESTS,
         order::TESTS,
         pages::TESTS,
+        urgency::TESTS,
     ]
     .into_iter()
     .flatten()

@@ -22,18 +22,18 @@ tests! { served:
 
 /// How many less urgent callers there are.
 const OTHERS: usize = 100;
-const URGENT: u32 = 5;
-const LESS_URGENT: u32 = 50;
+pub const URGENT: u32 = 5;
+pub const LESS_URGENT: u32 = 50;
 
 /// A caller that asks for the status of a name that does not exist.
-fn caller(name: String, level: u32) -> JoinHandle<Option<Errno>> {
+pub fn caller(name: String, level: u32) -> JoinHandle<Option<Errno>> {
     let path = format!("/disk/{name}");
     let asks = async move { fs::metadata(&path).await.err().and_then(errno) };
     task::spawn_join(asks, Priority::saturating(level))
 }
 
 /// Lets all callers that are ready make their calls.
-async fn all_have_asked() {
+pub async fn all_have_asked() {
     let me = task::current();
     let set = |level| me.map(|me| task::set_priority(me, Priority::saturating(level)));
     set(63);
