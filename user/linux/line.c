@@ -67,9 +67,10 @@ int main(void) {
         if (place > 0)
             until(&line->words[place - 1], FUTEX_WAITERS);
     }
-    usleep(5000);
-    if (is_cops())
-        CHECK(line->refused >= 1 && line->refused <= 3);
+    /* One of them has been refused, or is about to be: what follows may take long on a busy host. */
+    while (is_cops() && line->refused == 0)
+        usleep(1000);
+    CHECK(line->refused <= 3);
     pid_t child = fork_child(crowd);
     for (int i = 0; i < CROWD; i++)
         sem_wait(&line->ready);

@@ -550,6 +550,9 @@ impl FileServer {
     }
 
     /// The waiting reads, and whether an attempt would succeed now.
+    ///
+    /// Apart, because what it needs of registers would be saved for all other files too.
+    #[inline(never)]
     pub fn queue(&self) -> (&WaitQueue, bool) {
         let has_something = self.0.state.lock().has_something();
         (&self.0.readers, has_something)
