@@ -126,7 +126,7 @@ pub fn table(profile: &Profile, rows: usize) -> String {
         let group = if profile.requests.is_some() { stages::name(path) } else { side };
         add(groups.entry(group).or_default(), kinds);
         add(&mut all, kinds);
-        let here = kinds[Kind::Atomic as usize] + kinds[Kind::Fence as usize];
+        let here = atomics_and_fences(kinds);
         *functions.entry(frame.as_str()).or_default() += here;
         ordering += here;
     }
@@ -154,6 +154,11 @@ pub fn table(profile: &Profile, rows: usize) -> String {
     }
     text.push('\n');
     text
+}
+
+/// Those that cost more with several harts.
+pub(super) fn atomics_and_fences(kinds: &Kinds) -> i64 {
+    kinds[Kind::Atomic as usize] + kinds[Kind::Fence as usize]
 }
 
 /// Adds the instructions of `more`.
