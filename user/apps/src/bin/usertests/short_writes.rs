@@ -191,6 +191,8 @@ async fn what_is_tried_never_waits() -> Outcome {
         async move { client.write_all(&MESSAGE).await },
         cops::task::Priority::DEFAULT,
     );
+    // It tries, and waits, before there is room again.
+    sleep(Duration::from_millis(30)).await;
     let mut bytes = vec![0; accepted + MESSAGE.len()];
     soon("what waited, too", server.read_exact(&mut bytes)).await??;
     check!(bytes.iter().all(|&byte| byte == MESSAGE[0]), "other bytes than were sent");
