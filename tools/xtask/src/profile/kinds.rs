@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use super::paths::Profile;
 use super::record::Block;
 use super::stages;
+use super::tables::{self, Totals};
 
 /// A kind of instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,21 +117,20 @@ pub(super) fn of(block: &Block, instructions: u64) -> Kinds {
 /// The table of kinds: of each stage if requests were counted, otherwise of each side; and the
 /// functions that execute most atomic instructions and fences.
 pub fn table(profile: &Profile, rows: usize) -> String {
-    let unit = profile.requests.unwrap_or(1).max(1) as f64;
+    let unit = profile.unit();
     let digits = usize::from(profile.requests.is_some());
-    let (mut groups, mut functions) = (BTreeMap::<&str, Kinds>::new(), BTreeMap::new());
-    let (mut all, mut ordering) = (Kinds::default(), 0);
+    let (mut groups, mut functions) = (BTreeMap::<&str, Kinds>::new(), Totals::new());
+    let mut all = Kinds::default();
     for (path, kinds) in &profile.kinds {
         let Some(frame) = path.last() else { continue };
         let side = frame.split_once(':').map_or("?", |(side, _)| side);
         let group = if profile.requests.is_some() { stages::name(path) } else { side };
         add(groups.entry(group).or_default(), kinds);
         add(&mut all, kinds);
-        let here = atomics_and_fences(kinds);
-        *functions.entry(frame.as_str()).or_default() += here;
-        ordering += here;
+        *functions.entry(frame.replacen(':', "  ", 1)).or_default() += atomics_and_fences(kinds);
     }
-    let mut text = format!("{:>12}", if digits == 1 { "per request" } else { "instructions" });
+    functions.retain(|_, count| *count > 0);
+    let mut text = format!("{:>12}", tables::heading(profile));
     for kind in Kind::ALL {
         let _ = write!(text, " {:>11}", kind.name());
     }
@@ -144,16 +144,8 @@ pub fn table(profile: &Profile, rows: usize) -> String {
         }
         text.push('\n');
     }
-    let _ = writeln!(text, "\n{:>14}  {:>6}  atomic instructions and fences by function", "", "%");
-    let mut functions: Vec<(&str, i64)> = functions.into_iter().collect();
-    functions.sort_by_key(|&(name, count)| (-count, name));
-    for (name, count) in functions.into_iter().filter(|&(_, count)| count > 0).take(rows) {
-        let share = 100.0 * count as f64 / ordering.max(1) as f64;
-        let name = name.replacen(':', "  ", 1);
-        let _ = writeln!(text, "{:>14.digits$}  {share:>6.2}  {name}", count as f64 / unit);
-    }
     text.push('\n');
-    text
+    text + &tables::ranked(profile, &functions, rows, "atomic instructions and fences by function")
 }
 
 /// Those that cost more with several harts.

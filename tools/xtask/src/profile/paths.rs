@@ -97,6 +97,11 @@ impl Profile {
         self.paths.iter().filter(|(path, _)| is_it(path)).map(|(_, count)| count).sum()
     }
 
+    /// By which counts are divided to be per request, if requests were counted.
+    pub fn unit(&self) -> f64 {
+        self.requests.unwrap_or(1).max(1) as f64
+    }
+
     /// All instructions.
     pub fn total(&self) -> i64 {
         self.paths.values().sum()

@@ -144,8 +144,8 @@ fn totals(profile: &Profile) -> ([i64; STAGES.len()], i64) {
 /// Instructions per request of each stage, and of what is in none.
 fn per_request(profile: &Profile) -> ([f64; STAGES.len()], f64) {
     let (totals, others) = totals(profile);
-    let requests = profile.requests.unwrap_or(1).max(1) as f64;
-    (totals.map(|instructions| instructions as f64 / requests), others as f64 / requests)
+    let unit = profile.unit();
+    (totals.map(|instructions| instructions as f64 / unit), others as f64 / unit)
 }
 
 /// Atomic instructions and fences per request of each stage.
@@ -156,8 +156,7 @@ fn ordering_per_request(profile: &Profile) -> [f64; STAGES.len()] {
             totals[stage] += atomics_and_fences(kinds);
         }
     }
-    let requests = profile.requests.unwrap_or(1).max(1) as f64;
-    totals.map(|instructions| instructions as f64 / requests)
+    totals.map(|instructions| instructions as f64 / profile.unit())
 }
 
 /// The table of a profile of requests: the most expensive stage first.

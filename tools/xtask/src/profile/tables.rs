@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::paths::Profile;
 
 /// Instructions by name.
-type Totals = BTreeMap<String, i64>;
+pub(super) type Totals = BTreeMap<String, i64>;
 
 /// What a table has a row for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,26 +49,32 @@ fn crate_of(function: &str) -> &str {
 
 /// The tables by side, crate and function, each with at most `rows` rows.
 pub fn flat(profile: &Profile, rows: usize) -> String {
-    let unit = profile.requests.unwrap_or(1).max(1) as f64;
-    let total = profile.total() as f64;
-    let mut text = String::new();
-    for (by, title) in ALL {
-        let totals = totals(profile, by);
-        let mut sorted: Vec<_> = totals.iter().collect();
-        sorted.sort_by_key(|&(name, &instructions)| (-instructions, name));
-        let heading = if profile.requests.is_some() { "per request" } else { "instructions" };
-        let _ = writeln!(text, "{heading:>14}  {:>6}  by {title}", "%");
-        for &(name, &instructions) in sorted.iter().take(rows) {
-            let each = instructions as f64 / unit;
-            let share = 100.0 * instructions as f64 / total;
-            let digits = usize::from(profile.requests.is_some());
-            let _ = writeln!(text, "{each:>14.digits$}  {share:>6.2}  {name}");
-        }
-        if let Some(rest) = sorted.len().checked_sub(rows).filter(|&rest| rest > 0) {
-            let _ = writeln!(text, "{:>14}  {:>6}  and {rest} more", "", "");
-        }
-        text.push('\n');
+    let tables =
+        ALL.map(|(by, title)| ranked(profile, &totals(profile, by), rows, &format!("by {title}")));
+    tables.concat()
+}
+
+/// The name of what is counted.
+pub(super) fn heading(profile: &Profile) -> &'static str {
+    if profile.requests.is_some() { "per request" } else { "instructions" }
+}
+
+/// A table of instructions of a profile by name, the most first, with at most `rows` rows.
+pub(super) fn ranked(profile: &Profile, totals: &Totals, rows: usize, title: &str) -> String {
+    let total = totals.values().sum::<i64>().max(1) as f64;
+    let mut sorted: Vec<_> = totals.iter().collect();
+    sorted.sort_by_key(|&(name, &instructions)| (-instructions, name));
+    let mut text = format!("{:>14}  {:>6}  {title}\n", heading(profile), "%");
+    for &(name, &instructions) in sorted.iter().take(rows) {
+        let each = instructions as f64 / profile.unit();
+        let share = 100.0 * instructions as f64 / total;
+        let digits = usize::from(profile.requests.is_some());
+        let _ = writeln!(text, "{each:>14.digits$}  {share:>6.2}  {name}");
     }
+    if let Some(rest) = sorted.len().checked_sub(rows).filter(|&rest| rest > 0) {
+        let _ = writeln!(text, "{:>14}  {:>6}  and {rest} more", "", "");
+    }
+    text.push('\n');
     text
 }
 
