@@ -14,7 +14,7 @@ use cops_executor::sync::MutexGuard;
 use crate::block::{Block, Check, bitmap_checksum};
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
-use crate::shared::{Core, READERS, Source};
+use crate::shared::{Core, Source};
 use crate::state::{Freed, Status};
 use crate::superblock::{self, descriptor};
 
@@ -184,7 +184,7 @@ impl<'a, D: BlockDevice> Change<'a, D> {
     pub async fn publish_and_stay(mut self) -> Result<MutexGuard<'a, ()>> {
         self.seal().await?;
         let Change { core, turn, blocks, freed, orphans, holds, .. } = self;
-        let _all = core.readers.acquire(READERS).await;
+        let _all = core.readers.exclude().await;
         let mut state = core.state.lock().await;
         state.publish(blocks, &freed, orphans);
         if let Some(inode) = holds {

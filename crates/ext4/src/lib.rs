@@ -19,13 +19,14 @@ mod features;
 mod inode;
 mod journal;
 mod operations;
+mod readers;
 mod shared;
 mod state;
 mod superblock;
 
 use alloc::vec;
 
-use cops_executor::sync::{Mutex, Semaphore};
+use cops_executor::sync::Mutex;
 
 pub use crate::ahead::ReadAhead;
 pub use crate::device::{BlockDevice, DeviceError};
@@ -33,7 +34,8 @@ pub use crate::error::{Error, Result};
 pub use crate::inode::{Kind, ROOT, Time};
 pub use crate::operations::{Attributes, Entry, New, SetAttributes, Statistics};
 
-use crate::shared::{Core, READERS};
+use crate::readers::Readers;
+use crate::shared::Core;
 use crate::state::{Limits, State};
 use crate::superblock::{Layout, descriptor};
 
@@ -62,7 +64,7 @@ impl<D: BlockDevice> Ext4<D> {
             device,
             layout,
             changes: Mutex::new(()),
-            readers: Semaphore::new(READERS),
+            readers: Readers::new(),
             state: Mutex::new(State::new(limits)),
             journal: Mutex::new(journal::Journal::absent()),
         };
@@ -87,7 +89,7 @@ impl<D: BlockDevice> Ext4<D> {
                 device,
                 layout,
                 changes: Mutex::new(()),
-                readers: Semaphore::new(READERS),
+                readers: Readers::new(),
                 state: Mutex::new(State::new(limits)),
                 journal: Mutex::new(journal),
             },

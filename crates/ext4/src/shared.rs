@@ -5,9 +5,9 @@
 //!
 //! - `changes` is held by the one operation that changes something. It collects its changes in a
 //!   [`Change`](crate::change::Change) that no other operation sees.
-//! - `readers` has one permit for each reading operation; publishing a `Change` takes all of them.
-//!   So a reader sees every change as a whole, and waits only for a publication, never for the
-//!   device on behalf of a writer.
+//! - `readers` has a place for each reading operation; publishing a `Change` takes all of them. So
+//!   a reader sees every change as a whole, and waits only for a publication, never for the device
+//!   on behalf of a writer.
 //! - `state` is held for a bounded number of steps and never across an `.await`.
 //! - `journal` is held by the one commit or checkpoint that runs.
 
@@ -16,24 +16,22 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::future::Future;
 
-use cops_executor::sync::{Mutex, Permit, Semaphore};
+use cops_executor::sync::{Mutex, MutexGuard};
 
 use crate::block::{Block, Check};
 use crate::bytes::part;
 use crate::device::{BlockDevice, LONGEST_REQUEST};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
+use crate::readers::Readers;
 use crate::state::State;
 use crate::superblock::Layout;
-
-/// Permits of `readers`.
-pub(crate) const READERS: usize = 1 << 16;
 
 pub(crate) struct Core<D> {
     pub device: D,
     pub layout: Layout,
     pub changes: Mutex<()>,
-    pub readers: Semaphore,
+    pub readers: Readers,
     pub state: Mutex<State>,
     pub journal: Mutex<Journal>,
 }
@@ -100,7 +98,7 @@ impl<D: BlockDevice> Core<D> {
 
     /// Begins a reading operation.
     pub async fn view(&self) -> View<'_, D> {
-        View { core: self, _permit: self.readers.acquire(1).await }
+        View { core: self, _place: self.readers.read().await }
     }
 }
 
@@ -125,7 +123,7 @@ pub(crate) trait Source: Send + Sync {
 /// A reading operation. As long as it lives, no change is published.
 pub(crate) struct View<'a, D> {
     core: &'a Core<D>,
-    _permit: Permit<'a>,
+    _place: MutexGuard<'a, ()>,
 }
 
 impl<D: BlockDevice> Source for View<'_, D> {

@@ -6,12 +6,14 @@ mod common;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use common::device::Device;
 use common::image::{self, IMAGES, must_be_clean, repaired};
 use common::model::read_all;
 use common::{Random, at, rounds, run};
+use cops_executor::{Executor, Priority, yield_now};
 use cops_ext4::{Ext4, Kind, New, ROOT, SMALLEST_CACHE, Time};
 
 const NOW: Time = at(1_700_000_000);
@@ -160,6 +162,70 @@ fn reads_run_beside_each_other() {
     assert!(second.as_mut().poll(&mut context).is_pending());
     assert_eq!(before - device.0.lock().unwrap().left, 2, "requests in flight");
     drop((first, second));
+}
+
+/// Unimportant readers wait for the disk, and one of middle urgency computes, when `urgent` begins.
+/// Returns how many polls of the middle one it waits for.
+fn polls_before<T>(
+    executor: &'static Executor,
+    readers: usize,
+    urgent: impl FnOnce(&'static Ext4<Device>, u32) -> T,
+) -> u32
+where
+    T: Future<Output = ()> + Send + 'static,
+{
+    const MIDDLE: u32 = 1_000;
+    executor.start_on_host(1).unwrap();
+    let (_, size, options) = IMAGES[0];
+    let device = Device::new(image::make(size, options));
+    let on = open(&device);
+    let file = run(on.create(ROOT, b"file", Kind::Regular, NEW)).unwrap().inode;
+    run(on.write(file, 0, &[7; 4096], NOW)).unwrap();
+    run(on.close()).unwrap();
+    let on: &'static Ext4<Device> = Box::leak(Box::new(open(&device)));
+    device.0.lock().unwrap().slow = Some(Random::new(1));
+    let read = || async move { assert_eq!(on.read(file, 0, &mut [0; 10]).await, Ok(10)) };
+    for _ in 0..readers {
+        executor.spawn(read(), Priority::LEAST_URGENT).unwrap();
+        executor.run(0, 1);
+    }
+    let polls: &'static AtomicU32 = Box::leak(Box::default());
+    let waited: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(u32::MAX)));
+    let middle = async {
+        for _ in 0..MIDDLE {
+            polls.fetch_add(1, Relaxed);
+            yield_now().await;
+        }
+    };
+    executor.spawn(middle, Priority::DEFAULT).unwrap();
+    let urgent = urgent(on, file);
+    let urgent = async {
+        urgent.await;
+        waited.store(polls.load(Relaxed), Relaxed);
+    };
+    executor.spawn(urgent, Priority::MOST_URGENT).unwrap();
+    executor.run_until_stalled(0);
+    assert_eq!((executor.live_count(), polls.load(Relaxed)), (0, MIDDLE));
+    waited.load(Relaxed)
+}
+
+#[test]
+fn readers_are_as_urgent_as_the_change_that_waits_for_them() {
+    static EXECUTOR: Executor = Executor::with_number(20);
+    let waited = polls_before(&EXECUTOR, 5, |on, file| async move {
+        on.write(file, 0, b"new", NOW).await.unwrap();
+    });
+    assert_eq!(waited, 0, "polls of the middle one");
+}
+
+#[test]
+fn readers_are_as_urgent_as_one_that_waits_for_its_turn() {
+    static EXECUTOR: Executor = Executor::with_number(21);
+    // As many as may read at the same time, and more.
+    let waited = polls_before(&EXECUTOR, 40, |on, file| async move {
+        on.attributes(file).await.unwrap();
+    });
+    assert_eq!(waited, 0, "polls of the middle one");
 }
 
 /// What was read ahead is read from the cache, and reading ahead ends at the end of the file.
