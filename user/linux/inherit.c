@@ -101,6 +101,90 @@ static int invert(int protocol, int links, long milliseconds) {
 }
 
 /* Many threads of different levels, and one lock. */
+/* As `invert`, and the thread that holds the lock waits in a call when this one comes to want the
+   lock. What completes the call is to be as urgent as the thread is then. */
+static int ends[2];
+static volatile int blocked_id;
+
+enum way { READS, SLEEPS };
+
+struct waiter {
+    pthread_mutex_t *mutex;
+    sem_t *sem;
+    enum way way;
+};
+
+static void *wait_in_a_call(void *argument) {
+    struct waiter *waiter = argument;
+    char byte;
+    blocked_id = gettid();
+    CHECK(set(SCHED_IDLE, 0) == 0);
+    if (waiter->mutex)
+        CHECK(pthread_mutex_lock(waiter->mutex) == 0);
+    sem_post(waiter->sem);
+    if (waiter->way == READS)
+        CHECK(read(ends[0], &byte, 1) == 1);
+    else
+        usleep(60000);
+    if (waiter->mutex)
+        CHECK(pthread_mutex_unlock(waiter->mutex) == 0);
+    sem_post(waiter->sem);
+    return NULL;
+}
+
+static pthread_t begin_to_wait(struct waiter *waiter, sem_t *sem, pthread_t *between) {
+    pthread_t thread;
+    CHECK(sem_init(sem, 0, 0) == 0 && pipe(ends) == 0);
+    CHECK(pthread_create(&thread, NULL, wait_in_a_call, waiter) == 0);
+    sem_wait(sem);
+    /* It is in its call then. */
+    usleep(20000);
+    stop = 0;
+    CHECK(pthread_create(between, NULL, middle, NULL) == 0);
+    CHECK(set(SCHED_FIFO, 50) == 0);
+    return thread;
+}
+
+static void end_waiting(pthread_t thread, pthread_t between) {
+    stop = 1;
+    CHECK(set(SCHED_OTHER, 0) == 0);
+    CHECK(pthread_join(thread, NULL) == 0 && pthread_join(between, NULL) == 0);
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
+static void invert_in_a_call(enum way way) {
+    sem_t sem;
+    pthread_t between;
+    pthread_mutex_t mutex;
+    struct waiter waiter = {&mutex, &sem, way};
+    make(&mutex, PTHREAD_PRIO_INHERIT, PTHREAD_MUTEX_STALLED, PTHREAD_PROCESS_PRIVATE);
+    pthread_t thread = begin_to_wait(&waiter, &sem, &between);
+    long before = turns;
+    /* The read is to be completed from now on, by what is not urgent yet. */
+    CHECK(way != READS || write(ends[1], "x", 1) == 1);
+    struct timespec until = in(CLOCK_REALTIME, 5000);
+    CHECK(pthread_mutex_timedlock(&mutex, &until) == 0);
+    CHECK(way != READS || turns == before);
+    CHECK(pthread_mutex_unlock(&mutex) == 0);
+    end_waiting(thread, between);
+}
+
+/* A thread that waits in a call becomes more urgent. */
+static void raise_in_a_call(void) {
+    sem_t sem;
+    pthread_t between;
+    struct waiter waiter = {NULL, &sem, READS};
+    pthread_t thread = begin_to_wait(&waiter, &sem, &between);
+    long before = turns;
+    CHECK(write(ends[1], "x", 1) == 1);
+    struct sched_param parameter = {40};
+    CHECK(sched_setscheduler(blocked_id, SCHED_FIFO, &parameter) == 0);
+    struct timespec until = in(CLOCK_REALTIME, 5000);
+    CHECK(sem_timedwait(&sem, &until) == 0);
+    CHECK(turns == before);
+    end_waiting(thread, between);
+}
+
 static pthread_mutex_t shared;
 static long sum;
 
@@ -326,6 +410,9 @@ int main(int count, char **arguments) {
         CHECK(invert(PTHREAD_PRIO_NONE, 1, 100) == ETIMEDOUT);
         CHECK(invert(PTHREAD_PRIO_INHERIT, 1, 100000) == 0);
         CHECK(invert(PTHREAD_PRIO_INHERIT, 4, 100000) == 0);
+        invert_in_a_call(READS);
+        invert_in_a_call(SLEEPS);
+        raise_in_a_call();
     }
     /* Often: the kernel must mark a word that others lock and unlock by themselves all the time. */
     for (int round = 0; round < 100; round++) {

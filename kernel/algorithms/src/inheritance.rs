@@ -35,8 +35,9 @@ pub trait Key: Copy + Ord {
 pub trait Threads<T, W> {
     /// The level of the thread without what it inherits.
     fn base(&self, thread: T) -> Priority;
-    /// The thread counts as this urgent from now on.
-    fn set_effective(&mut self, thread: T, priority: Priority);
+    /// The thread counts as this urgent from now on. `waits`: for a lock; then
+    /// [`set_waiting`](Self::set_waiting) follows if what wakes it has to change.
+    fn set_effective(&mut self, thread: T, priority: Priority, waits: bool);
     /// What `wake` wakes, for a thread that waits, counts as this urgent from now on.
     fn set_waiting(&mut self, wake: W, priority: Priority);
 }
@@ -323,8 +324,9 @@ impl<L: Key, T: Key, W: Copy> Inheritance<L, T, W> {
         let mut thread = thread;
         for _ in 0..CHAIN_MAX {
             let level = self.inherited(thread, threads.base(thread));
-            threads.set_effective(thread, level);
-            let Some(&key) = self.blocked.get(&thread) else { return };
+            let waits = self.blocked.get(&thread).copied();
+            threads.set_effective(thread, level, waits.is_some());
+            let Some(key) = waits else { return };
             if key.1.0 == level {
                 return;
             }

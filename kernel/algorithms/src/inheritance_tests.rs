@@ -32,7 +32,7 @@ impl Threads<usize, u64> for World {
         self.base[thread]
     }
 
-    fn set_effective(&mut self, thread: usize, priority: Priority) {
+    fn set_effective(&mut self, thread: usize, priority: Priority, _: bool) {
         self.effective[thread] = priority;
     }
 

@@ -83,7 +83,7 @@ pub(super) fn start(
     operation: Operation,
     delivery: Delivery,
     priority: Priority,
-    begin_waiting: impl FnOnce(),
+    begin_waiting: impl FnOnce(CoroutineId),
 ) -> Result<NonZeroU64, Errno> {
     let index = pool::allocate()?;
     let mut guard = index.lock();
@@ -98,7 +98,7 @@ pub(super) fn start(
         pool::release(index);
         return Err(Errno::ENOMEM);
     };
-    begin_waiting();
+    begin_waiting(coroutine);
     let handle = guard.begin(index, &process, Some(coroutine));
     let call = guard.call.insert(Call { process, operation, delivery, priority });
     if let Some(result) = call.attempt_after_inserting(index, coroutine) {
@@ -207,6 +207,19 @@ impl Call {
             }
             (Ok(false), _) => None,
             (Err(error), _) => Some(self.operation.done().ok_or(error.into())),
+        }
+    }
+
+    /// The level of a thread that waits in this call may have changed: then that of the coroutine
+    /// was set, without a lock of the cell.
+    #[inline]
+    fn follow_level_of(&mut self, coroutine: CoroutineId, cell: CellIndex) {
+        if let Some(level) = cops_executor::base_priority(coroutine)
+            && level != self.priority
+        {
+            self.priority = level;
+            // What it says is how to do what comes next anyway: an attempt.
+            self.operation.reorder(&self.process, cell, level);
         }
     }
 
@@ -331,6 +344,9 @@ pub(super) fn attempt(
     };
     if !may(call) {
         return Attempted::Refused;
+    }
+    if call.delivery.is_synchronous() {
+        call.follow_level_of(coroutine, index);
     }
     let (mut result, waits) = match &call.operation {
         // Without room the call would end, and the program would have to make it anew.
@@ -562,7 +578,7 @@ impl process::Calls for Cells {
         priority: Priority,
     ) -> Result<Option<NonZeroU64>, Errno> {
         let sleep = Operation::sleep_until(deadline_ticks);
-        match submit(process, sleep, Delivery::Alarm { number }, priority, || {}) {
+        match submit(process, sleep, Delivery::Alarm { number }, priority, |_| {}) {
             Submitted::Done(result) => result.map(|_| None),
             Submitted::InFlight(handle) => Ok(Some(handle)),
         }

@@ -78,7 +78,7 @@ use core::num::NonZeroU64;
 
 use cops_abi::errno::{CallResult, encode};
 use cops_abi::ring::Completion;
-use cops_abi::{Errno, Priority};
+use cops_abi::{CoroutineId, Errno, Priority};
 
 use crate::counters::COUNTERS;
 use crate::mm;
@@ -150,13 +150,14 @@ struct Call {
 
 /// Attempts `operation`. If it has to wait, a kernel coroutine of this `priority` completes it.
 ///
-/// `begin_waiting` is called when it is certain that the call waits, and before it can complete.
+/// `begin_waiting` is called with that coroutine when it is certain that the call waits, and before
+/// it can complete.
 pub fn submit(
     process: &Arc<Process>,
     mut operation: Operation,
     delivery: Delivery,
     priority: Priority,
-    begin_waiting: impl FnOnce(),
+    begin_waiting: impl FnOnce(CoroutineId),
 ) -> Submitted {
     if let Some(result) = operation.attempt(process) {
         if let Delivery::Ring { .. } = delivery {

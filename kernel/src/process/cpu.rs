@@ -106,6 +106,9 @@ pub struct VirtualCpu {
     pub(super) futex: OwnWait,
     /// What it keeps for calls in which it blocks itself, if it is a thread.
     pub(super) blocked: OwnBlocked,
+    /// The number of the coroutine that completes the call in which it waits, or has waited; 0:
+    /// there was none.
+    pub(super) completed_by: AtomicU64,
     /// The charge for this virtual CPU.
     charge: Mutex<Charge>,
     /// Ticks during which it had a hart.
@@ -178,6 +181,7 @@ impl VirtualCpu {
             entered_by: AtomicU8::new(0),
             polls: AtomicU64::new(0),
             donated: AtomicOptionalPriority::none(),
+            completed_by: AtomicU64::new(0),
         })
     }
 

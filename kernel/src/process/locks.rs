@@ -102,8 +102,10 @@ impl Threads<ThreadKey, Wait> for Levels<'_> {
         base.flatten().unwrap_or(Priority::LEAST_URGENT)
     }
 
-    fn set_effective(&mut self, thread: ThreadKey, priority: Priority) {
-        self.with(thread.process, |process| process.set_effective_priority(thread.index, priority));
+    fn set_effective(&mut self, thread: ThreadKey, priority: Priority, waits: bool) {
+        self.with(thread.process, |process| {
+            process.set_effective_priority(thread.index, priority, waits);
+        });
     }
 
     fn set_waiting(&mut self, wait: Wait, priority: Priority) {
@@ -117,8 +119,9 @@ impl Threads<ThreadKey, Wait> for Levels<'_> {
 }
 
 impl Process {
-    /// The thread of virtual CPU `index` counts as this urgent from now on.
-    fn set_effective_priority(&self, index: usize, priority: Priority) {
+    /// The thread of virtual CPU `index` counts as this urgent from now on. What completes its call
+    /// does too, unless it waits for a lock: that call is the table's.
+    fn set_effective_priority(&self, index: usize, priority: Priority, waits_for_lock: bool) {
         let mut cpus = self.cpus.lock();
         let Some((cpu, state)) = cpus.get(index).map(|(cpu, state)| (cpu.clone(), state)) else {
             return;
@@ -130,6 +133,9 @@ impl Process {
         let has_held = cpus.has_held();
         drop(cpus);
         self.urgency_changed(&cpu, state);
+        if state == CpuState::Waiting && !waits_for_lock {
+            self.renew_call_of(&cpu);
+        }
         if has_held {
             self.level_changed_while_held(state);
         }

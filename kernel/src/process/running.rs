@@ -2,8 +2,9 @@
 //! transition has its effect on the run queue and on the levels that the process publishes.
 
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering::Relaxed;
 
-use cops_abi::{Errno, layout};
+use cops_abi::{CoroutineId, Errno, Priority, layout};
 use cops_fallible::try_arc;
 use cops_lock::MutexGuard;
 
@@ -218,6 +219,32 @@ impl Process {
         trace::emit(move || Event::WaitBegin { process: self.id, cpu: cpu.trace_number() });
         self.raise_queued(cpu);
         self.cpus.lock().apply(cpu.index, CpuEvent::Wait) == Some(CpuState::Waiting)
+    }
+
+    /// As [`Self::begin_waiting`], for a call of this `priority` that `coroutine` completes. That
+    /// of a thread follows the level of the thread from now on.
+    pub fn begin_waiting_for(&self, cpu: &VirtualCpu, coroutine: CoroutineId, priority: Priority) {
+        cpu.completed_by.store(coroutine.raw(), Relaxed);
+        // Under a lock that a change of the level takes, too. So either the change finds the
+        // coroutine, or the level is another one now.
+        let waits = self.begin_waiting(cpu);
+        if waits && cpu.as_thread().is_some() && self.current_priority(cpu) != priority {
+            self.renew_call_of(cpu);
+        }
+    }
+
+    /// Makes the call in which `cpu`, a thread, waits as urgent as the thread.
+    pub(super) fn renew_call_of(&self, cpu: &VirtualCpu) {
+        let Some(coroutine) = CoroutineId::from_raw(cpu.completed_by.load(Relaxed)) else { return };
+        // Another hart may do the same, for a later change of the level.
+        let mut known = None;
+        while known != Some(self.current_priority(cpu)) {
+            let priority = self.current_priority(cpu);
+            cops_executor::set_priority(coroutine, priority);
+            known = Some(priority);
+        }
+        // It tells what the call waits for.
+        cops_executor::wake_up(coroutine);
     }
 
     /// The synchronous call of virtual CPU `index` has completed.

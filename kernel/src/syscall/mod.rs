@@ -176,7 +176,7 @@ fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> 
     let submitted = if frame.coroutine != 0 {
         let delivery =
             Delivery::Ring { coroutine: frame.coroutine as u64, token: frame.token as u64 };
-        call::submit(process, operation, delivery, priority, || {})
+        call::submit(process, operation, delivery, priority, |_| {})
     } else {
         let operation = if process.has_blocking_threads() {
             match model::block(cpu, operation) {
@@ -187,7 +187,8 @@ fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> 
             operation
         };
         let delivery = Delivery::Cpu { index: cpu.index };
-        call::submit(process, operation, delivery, priority, || _ = process.begin_waiting(cpu))
+        let begin = |coroutine| process.begin_waiting_for(cpu, coroutine, priority);
+        call::submit(process, operation, delivery, priority, begin)
     };
     match submitted {
         Submitted::Done(result) => Reply::Done(result),
@@ -241,7 +242,8 @@ fn wait_for_answer(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Reply {
     let (delivery, priority) =
         (Delivery::Again { index: cpu.index }, process.current_priority(cpu));
     let wait = Operation::Answer(ask);
-    match call::submit(process, wait, delivery, priority, || _ = process.begin_waiting(cpu)) {
+    let begin = |coroutine| process.begin_waiting_for(cpu, coroutine, priority);
+    match call::submit(process, wait, delivery, priority, begin) {
         Submitted::Done(Ok(_)) => Reply::Again,
         Submitted::Done(Err(error)) => {
             resumable::abandon(cpu);

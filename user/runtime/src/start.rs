@@ -14,7 +14,7 @@ use cops_abi::note::Note;
 use cops_executor::image::CoreTable;
 
 use crate::process::{ExitCode, exit};
-use crate::{fatal, shared, sync, trace, worker};
+use crate::{call, fatal, shared, sync, trace, worker};
 
 /// Marks the program as a native one. The linker script keeps it.
 #[used]
@@ -60,6 +60,7 @@ pub(crate) extern "C" fn start(stack: *const usize) -> ! {
         Err(error) => fatal(format_args!("cannot use the vDSO: {error}")),
     }
     sync::install();
+    call::install();
     worker::start_executor();
     worker::become_worker(0);
     // The `main` of an explicit runner is called here, outside of coroutines, and ends the process.

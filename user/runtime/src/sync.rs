@@ -3,13 +3,14 @@
 //!
 //! All are the executor's ([`cops_executor::sync`] documents order, cancellation and contexts).
 //! Waiters are served by priority, and the holder of a [`Mutex`] inherits the priority of its most
-//! urgent waiter until it unlocks. None of this enters the kernel, except when another virtual CPU
-//! was preempted while it held one of the short internal locks: then the waiter sleeps for a
-//! moment.
+//! urgent waiter until it unlocks.
 //!
-//! An inherited priority applies to the order of coroutines and to calls that the holder makes from
-//! then on. A call that is already in flight keeps the priority with which it was made, until that
-//! of the coroutine is set.
+//! An inherited priority applies to the order of coroutines, to calls that the holder makes from
+//! then on, and to those that it has in flight: the kernel's part of them becomes as urgent.
+//!
+//! None of this enters the kernel, with two exceptions. For each call in flight of a coroutine that
+//! inherits another priority than before, there is one system call. And if another virtual CPU was
+//! preempted while it held one of the short internal locks, the waiter sleeps for a moment.
 //!
 //! Where one coroutine passes values to one other, as in a server that handles a connection in
 //! stages, use [`spsc`]: there is no choice by priority to make, so it costs less than

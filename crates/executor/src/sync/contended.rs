@@ -27,12 +27,14 @@
 //! code), all records of a holder in the index (each unlock looked at all other mutexes of its
 //! holder).
 //!
-//! What the records say about priorities is the concern of `inheritance`.
+//! What the records say about priorities is the concern of `inheritance`, and the hook for that is
+//! in `inheritors`.
 #![allow(unsafe_code)]
 
 use ::core::cell::UnsafeCell;
 use ::core::ptr;
 
+use super::inheritors::Inheritors;
 use super::levels::Links;
 use super::queue::{Link, Node, Queue, node};
 use super::steps;
@@ -123,6 +125,7 @@ pub(super) struct Table {
 struct Lists {
     hashed: [[Link<Record>; LISTS]; CHANGED],
     changed: Link<Record>,
+    inheritors: Inheritors,
 }
 
 // SAFETY: the lists, and the nodes in them, are touched under the lock.
@@ -133,7 +136,11 @@ pub(super) struct Locked<'a>(&'a Table);
 
 impl Table {
     pub const fn new() -> Table {
-        let lists = Lists { hashed: [[ptr::null(); LISTS]; CHANGED], changed: ptr::null() };
+        let lists = Lists {
+            hashed: [[ptr::null(); LISTS]; CHANGED],
+            changed: ptr::null(),
+            inheritors: Inheritors::NONE,
+        };
         Table {
             lock: SpinLock::new(),
             lists: UnsafeCell::new(lists),
@@ -151,6 +158,17 @@ impl Table {
         self.lock.try_lock().then(|| Locked(self))
     }
 
+    /// Locks for a value of [`Locked`] that exists.
+    pub fn relock(&self) {
+        self.lock.lock();
+    }
+
+    /// Unlocks, unless there is a note: takes it, and keeps the lock.
+    #[must_use]
+    pub fn try_unlock(&self) -> bool {
+        self.lock.unlock()
+    }
+
     /// Has the waiters of this coroutine moved by the holder of the lock, before it unlocks. Does
     /// not wait, and may be called in any context.
     pub fn postpone(&self, id: CoroutineId) {
@@ -166,10 +184,7 @@ impl Table {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Each turn takes a note.
-        while !self.0.lock.unlock() {
-            self.requeue_postponed();
-        }
+        self.0.unlock(self);
     }
 }
 
@@ -200,6 +215,13 @@ impl Locked<'_> {
                 &raw mut (*lists).hashed[index][list]
             }
         }
+    }
+
+    /// Accesses the coroutines of which the hook is to be called.
+    pub fn with_inheritors<R>(&self, access: impl FnOnce(&mut Inheritors) -> R) -> R {
+        // SAFETY: the lock; nothing else refers to this field, and `access` returns before anything
+        // else may.
+        access(unsafe { &mut (*self.0.lists.get()).inheritors })
     }
 
     /// The nodes of a list. The one that was returned last may be taken out, and others may be put

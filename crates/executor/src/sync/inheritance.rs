@@ -221,9 +221,11 @@ impl Locked<'_> {
         self.propagate();
     }
 
-    /// Establishes the rule at the head of the module, from each marked record on.
-    fn propagate(&self) {
-        loop {
+    /// Establishes the rule at the head of the module, from each marked record on. What is left
+    /// marked, because the hook has to run first, has its turn before this lock is unlocked for
+    /// good.
+    pub fn propagate(&self) {
+        while !self.must_tell() {
             let first = self.take_marked();
             if first.is_null() {
                 return;
@@ -241,6 +243,7 @@ impl Locked<'_> {
         if !registry::set_inherited(id, inherited) || registry::priority(id) == before {
             return;
         }
+        self.note_inheritor(id);
         if FOR_OTHERS.may_contain(id) {
             waiting::note_change();
             registry::wake_up(id);

@@ -69,6 +69,7 @@ mod contended;
 mod event;
 mod holders;
 mod inheritance;
+mod inheritors;
 mod levels;
 mod monitor;
 mod mutex;
@@ -91,6 +92,7 @@ pub use self::channel_error::{SendError, TryReceiveError, TrySendError};
 pub use self::contended::begin_sync_model;
 pub use self::event::Event;
 pub use self::inheritance::set_priority;
+pub use self::inheritors::set_inheritance_hook;
 pub use self::mutex::{Mutex, MutexGuard};
 #[cfg(feature = "alloc")]
 pub use self::oneshot::{OneshotReceiver, OneshotSender, oneshot};

@@ -39,7 +39,7 @@ use cops_abi::errno::{CallResult, decode};
 use cops_abi::syscall::CallHandle;
 use cops_abi::{CoroutineId, Errno};
 
-pub(crate) use in_flight::renew_priority_of;
+pub(crate) use in_flight::{install, renew_priority_of};
 pub use repeat::{Converted, Partial, Whole};
 use slot::Lease;
 pub use slot::{SCRATCH_BYTES, Scratch};
@@ -180,7 +180,7 @@ impl<O: Operation> Call<O> {
         // returns.
         lease.arm(coroutine.raw());
         limit::begin();
-        in_flight::begin(coroutine);
+        in_flight::begin(coroutine, &lease);
         // SAFETY: `Operation` guarantees the validity of its memory, and the lease that of the
         // slot, both until the call ends.
         let (value, handle) =
@@ -195,13 +195,13 @@ impl<O: Operation> Call<O> {
         lease.disarm();
         match decode(value) {
             Err(Errno::EAGAIN) => {
-                in_flight::end(coroutine);
+                in_flight::end(coroutine, &lease);
                 limit::queue(&lease, waker, had_turn);
                 self.state = State::Queued(lease, coroutine);
                 Poll::Pending
             }
             result => {
-                end(coroutine);
+                end(coroutine, &lease);
                 Poll::Ready(self.operation.finish(result, &lease.scratch()))
             }
         }
@@ -235,7 +235,7 @@ impl<O: Operation> Future for Call<O> {
             }
             State::InFlight(lease, handle, coroutine) => match lease.poll(waker) {
                 Some(result) => {
-                    end(coroutine);
+                    end(coroutine, &lease);
                     Poll::Ready(call.operation.finish(result, &lease.scratch()))
                 }
                 None => {
@@ -261,15 +261,15 @@ impl<O: Operation> Drop for Call<O> {
                 if let Some(Ok(value)) = cancel(&lease, handle) {
                     self.operation.abandon(value, &lease.scratch());
                 }
-                end(coroutine);
+                end(coroutine, &lease);
             }
         }
     }
 }
 
 /// A call of `coroutine` has ended: completed or cancelled.
-fn end(coroutine: CoroutineId) {
-    in_flight::end(coroutine);
+fn end(coroutine: CoroutineId, lease: &Lease) {
+    in_flight::end(coroutine, lease);
     limit::end();
 }
 

@@ -220,6 +220,11 @@ impl Slot {
         self.generation() << 32 | u64::from(self.index.load(Relaxed))
     }
 
+    /// Its index in the table of slots.
+    pub fn number(&self) -> u32 {
+        self.index.load(Relaxed)
+    }
+
     /// Prepares the slot for a call with its token. If it turns out to be in flight, the caller
     /// [registers a waker](Self::register).
     ///
@@ -337,16 +342,18 @@ impl Drop for Lease {
 
 /// Calls `each` with the handle of every call in flight that was made for `coroutine`, and of calls
 /// that have a result: a standing read is in flight then too. Examines all slots.
-pub fn calls_of(coroutine: u64, mut each: impl FnMut(u64)) {
+pub fn calls_of(coroutine: u64, each: impl FnMut(u64)) {
     let used = *USED.lock();
-    for slot in (0..used).filter_map(slot) {
-        if slot.coroutine.load(Relaxed) == coroutine && matches!(slot.state(), IN_FLIGHT | DONE) {
-            match slot.handle.load(SeqCst) {
-                0 => {}
-                handle => each(handle),
-            }
-        }
+    (0..used).filter_map(|index| call_in(index, coroutine)).for_each(each);
+}
+
+/// The handle of the call in the slot with this index, if it is one that [`calls_of`] would find.
+pub fn call_in(index: u32, coroutine: u64) -> Option<u64> {
+    let slot = slot(index)?;
+    if slot.coroutine.load(Relaxed) != coroutine || !matches!(slot.state(), IN_FLIGHT | DONE) {
+        return None;
     }
+    Some(slot.handle.load(SeqCst)).filter(|&handle| handle != 0)
 }
 
 /// Stores a result from the ring in the slot that its token names, and wakes its waiter.

@@ -275,7 +275,7 @@ impl StandingRead {
             let _ = system::cancel(handle);
         }
         lease.disarm();
-        end(coroutine);
+        end(coroutine, &lease);
         result
     }
 

@@ -2,12 +2,14 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::pin::pin;
 
 use cops::inspect::{self, state};
 use cops::io::{Read, Write, pipe};
 use cops::memory::statistics;
 use cops::sync::Mutex;
 use cops::task;
+use futures_util::future::{Either, select};
 
 use crate::harness::{Failure, Outcome, become_level, level, soon, until};
 use crate::{check_equal, tests};
@@ -16,6 +18,9 @@ tests! { call_levels:
     set_priority_reaches_calls_in_flight,
     set_priority_reaches_the_kernels_half,
     set_priority_lowers_no_call_below_what_its_coroutine_inherits,
+    a_call_in_flight_inherits_with_its_coroutine,
+    each_of_two_calls_in_flight_inherits,
+    calls_of_a_chain_of_holders_inherit,
 }
 
 async fn set_priority_reaches_calls_in_flight() -> Outcome {
@@ -80,17 +85,25 @@ fn blocked_in_kernel() -> Result<Vec<inspect::CoroutineRecord>, Failure> {
 
 /// The kernel coroutine of a call at this level that was not there `before`.
 async fn new_half(before: &[inspect::CoroutineRecord], level: u32) -> Result<u64, Failure> {
+    new_halves::<1>(before, level).await.map(|[half]| half)
+}
+
+/// The kernel coroutines of calls at this level that were not there `before`.
+async fn new_halves<const COUNT: usize>(
+    before: &[inspect::CoroutineRecord],
+    level: u32,
+) -> Result<[u64; COUNT], Failure> {
     let mut halves = Vec::new();
-    until("the kernel's half of a read", || {
+    until("the kernel's halves of reads", || {
         halves = blocked_in_kernel()?;
         halves.retain(|one| {
             one.priority == level && before.iter().all(|other| other.coroutine != one.coroutine)
         });
-        Ok(!halves.is_empty())
+        Ok(halves.len() >= COUNT)
     })
     .await?;
-    check_equal!(halves.len(), 1, "kernel coroutines that this read has made: {halves:?}");
-    Ok(halves[0].coroutine)
+    check_equal!(halves.len(), COUNT, "kernel coroutines that these reads have made: {halves:?}");
+    Ok(core::array::from_fn(|index| halves[index].coroutine))
 }
 
 /// The level of a kernel coroutine.
@@ -116,12 +129,117 @@ async fn set_priority_lowers_no_call_below_what_its_coroutine_inherits() -> Outc
     let half = new_half(&before, 41).await?;
     let waiter = task::spawn_join(async move { drop(mutex.lock().await) }, level(10));
     until("what it inherits", || Ok(task::priority(holder.id()) == Some(level(10)))).await?;
+    check_equal!(level_of(half)?, Some(10), "the kernel's half, before anything is set");
     for (at, expected) in [(30, 10), (7, 7), (50, 10)] {
         task::set_priority(holder.id(), level(at));
         check_equal!(level_of(half)?, Some(expected), "the kernel's half, of one of level {at}");
     }
     writer.write_all(b"x").await?;
     check_equal!(soon("the byte", holder).await???, 1, "bytes read");
+    soon("the waiter", waiter).await??;
+    Ok(())
+}
+
+/// A coroutine that waits in a call has a mutex. Those that want it come, become more urgent, and
+/// give up.
+async fn a_call_in_flight_inherits_with_its_coroutine() -> Outcome {
+    become_level(60).await;
+    let (mut reader, mut writer) = pipe()?;
+    let before = blocked_in_kernel()?;
+    let mutex = Arc::new(Mutex::new(()));
+    let held = mutex.clone();
+    let holder = async move {
+        let guard = held.lock().await;
+        let count = reader.read(&mut [0; 8]).await;
+        drop(guard);
+        count
+    };
+    let holder = task::spawn_join(holder, level(41));
+    let half = new_half(&before, 41).await?;
+    let wants = |at| {
+        let mutex = mutex.clone();
+        task::spawn_join(async move { drop(mutex.lock().await) }, level(at))
+    };
+    let (less, more) = (wants(50), wants(20));
+    until("what it inherits", || Ok(task::priority(holder.id()) == Some(level(20)))).await?;
+    check_equal!(level_of(half)?, Some(20), "the kernel's half");
+    task::set_priority(less.id(), level(5));
+    check_equal!(level_of(half)?, Some(5), "the kernel's half, for one that has become urgent");
+    less.abort();
+    until("the end of the most urgent", || Ok(less.is_finished())).await?;
+    check_equal!(level_of(half)?, Some(20), "the kernel's half, without the most urgent");
+    more.abort();
+    until("the end of the other one", || Ok(more.is_finished())).await?;
+    check_equal!(level_of(half)?, Some(41), "the kernel's half, without any");
+    writer.write_all(b"x").await?;
+    check_equal!(soon("the byte", holder).await???, 1, "bytes read");
+    Ok(())
+}
+
+/// The holder waits for whichever of two reads ends first.
+async fn each_of_two_calls_in_flight_inherits() -> Outcome {
+    become_level(60).await;
+    let ((mut first, mut first_end), (mut second, _second_end)) = (pipe()?, pipe()?);
+    let before = blocked_in_kernel()?;
+    let mutex = Arc::new(Mutex::new(()));
+    let held = mutex.clone();
+    let holder = async move {
+        let _guard = held.lock().await;
+        let (mut one, mut other) = ([0; 8], [0; 8]);
+        let (first, second) = (pin!(first.read(&mut one)), pin!(second.read(&mut other)));
+        matches!(select(first, second).await, Either::Left((Ok(1), _)))
+    };
+    let holder = task::spawn_join(holder, level(41));
+    let halves = new_halves::<2>(&before, 41).await?;
+    let waiter = task::spawn_join(async move { drop(mutex.lock().await) }, level(10));
+    until("what it inherits", || Ok(task::priority(holder.id()) == Some(level(10)))).await?;
+    for half in halves {
+        check_equal!(level_of(half)?, Some(10), "a half of the kernel");
+    }
+    first_end.write_all(b"x").await?;
+    check_equal!(soon("the holder", holder).await??, true, "the first read came first");
+    soon("the waiter", waiter).await??;
+    Ok(())
+}
+
+/// Twenty holders of a mutex, each of which waits in a call and for the mutex of the next one. The
+/// executor tells of eight at a time.
+async fn calls_of_a_chain_of_holders_inherit() -> Outcome {
+    const HOLDERS: usize = 20;
+    become_level(60).await;
+    let before = blocked_in_kernel()?;
+    let mutexes: Arc<Vec<Mutex<()>>> = Arc::new((0..HOLDERS).map(|_| Mutex::new(())).collect());
+    let (mut ends, mut holders) = (Vec::new(), Vec::new());
+    // The last one first, so that each finds the next mutex taken.
+    for index in (0..HOLDERS).rev() {
+        let (mut reader, writer) = pipe()?;
+        let mutexes = mutexes.clone();
+        let holder = async move {
+            let mut byte = [0];
+            let _own = mutexes[index].lock().await;
+            match mutexes.get(index + 1) {
+                Some(next) => {
+                    let next = pin!(async { drop(next.lock().await) });
+                    select(next, pin!(reader.read(&mut byte))).await;
+                }
+                None => drop(reader.read(&mut byte).await),
+            }
+        };
+        ends.push(writer);
+        holders.push(task::spawn_join(holder, level(41)));
+    }
+    let halves = new_halves::<HOLDERS>(&before, 41).await?;
+    let waiter = task::spawn_join(async move { drop(mutexes[0].lock().await) }, level(10));
+    for holder in &holders {
+        until("what it inherits", || Ok(task::priority(holder.id()) == Some(level(10)))).await?;
+    }
+    for half in halves {
+        check_equal!(level_of(half)?, Some(10), "a half of the kernel");
+    }
+    drop(ends);
+    for holder in holders {
+        soon("a holder", holder).await??;
+    }
     soon("the waiter", waiter).await??;
     Ok(())
 }
