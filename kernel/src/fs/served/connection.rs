@@ -197,12 +197,12 @@ impl Connection {
         }
     }
 
-    /// Removes a request of which the call does not wait any longer. If the server may still
-    /// change a file of which pages are kept, the request stays until it is answered. Returns
-    /// whether the server will never see it.
+    /// Removes a request of which the call does not wait any longer. It stays until it is answered
+    /// if the server may still change a file of which pages are kept, or name a node, which nothing
+    /// uses then. Returns whether the server will never see it.
     pub fn remove(&self, request: &Request) -> bool {
         let ticket = request.ticket();
-        let stays = request.changes() && self.pages.is_completed();
+        let stays = request.names_node || request.changes() && self.pages.is_completed();
         // What is dropped is dropped without the lock. The end may be what is left to be read.
         let removed = self.change(|state| {
             if stays { state.requests.abandon(ticket) } else { state.requests.remove(ticket) }
@@ -436,6 +436,14 @@ impl Connection {
                 pages.answered(&request, &reply, None);
             }
         }
+        if answered.is_err()
+            && let Some(forget) = request.take_unused(&reply, buffer.len())
+        {
+            // Not the server itself, which would have to wait for that in the call's stead, and has
+            // room for the next request already.
+            self.forgets(Some(forget), false);
+            return Ok(buffer.len());
+        }
         let (coroutine, told) = answered?;
         if let Some(coroutine) = coroutine {
             cops_executor::wake_up(coroutine);
@@ -562,8 +570,6 @@ impl FileServer {
 impl Drop for FileServer {
     fn drop(&mut self) {
         self.0.close();
-        if self.0.pages.is_completed() {
-            closed::sweep(self.0.clone());
-        }
+        closed::sweep(self.0.clone());
     }
 }

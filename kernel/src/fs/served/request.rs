@@ -141,6 +141,8 @@ pub struct Request {
     names: [Text; 2],
     /// What it does to pages that are kept.
     pub effect: Effect,
+    /// Whether the reply names a node.
+    pub names_node: bool,
     /// Its place among the requests of the connection.
     ticket: Ticket,
     progress: Mutex<Progress>,
@@ -156,7 +158,7 @@ struct Progress {
     reader: Option<CoroutineId>,
     /// See [`Request::resizes_before`].
     resizes: Option<u64>,
-    /// For the node that the reply names.
+    /// For the node that the reply names. It stays here if the call goes before the reply.
     forget: Option<Box<Forget>>,
 }
 
@@ -222,7 +224,7 @@ impl Request {
         let resizes = None;
         let progress = Mutex::new(Progress { stage, data, coroutine, reader, resizes, forget });
         let ticket = Ticket::new();
-        Ok(try_arc(Self { header, names, effect, ticket, progress, charge })?)
+        Ok(try_arc(Self { header, names, effect, names_node, ticket, progress, charge })?)
     }
 
     /// It is about to be sent. `coroutine`: that of the call that waits for it, if one does.
@@ -508,14 +510,29 @@ impl Request {
         let mut progress = self.progress.lock();
         let stage = core::mem::replace(&mut progress.stage, Stage::Gone);
         let data = core::mem::replace(&mut progress.data, Data::Nothing);
-        let forget = progress.forget.take();
+        let left = match stage {
+            Stage::Sent => (true, None),
+            Stage::Answered(Ok((reply, bytes))) => {
+                (false, Some(Answered { reply, bytes, forget: progress.forget.take() }))
+            }
+            _ => (false, None),
+        };
         drop(progress);
         drop(data);
-        match stage {
-            Stage::Sent => (true, None),
-            Stage::Answered(Ok((reply, bytes))) => (false, Some(Answered { reply, bytes, forget })),
-            _ => (false, None),
+        left
+    }
+
+    /// The node that `reply`, of `bytes` bytes, names although the call has gone before it: the
+    /// memory for the message that the node is not used.
+    pub fn take_unused(&self, reply: &Reply, bytes: usize) -> Option<Box<Forget>> {
+        let mut progress = self.progress.lock();
+        let is_late = matches!(progress.stage, Stage::Gone);
+        if !is_late || reply.error != 0 || reply.length as usize != bytes {
+            return None;
         }
+        let mut forget = progress.forget.take()?;
+        forget.number = reply.status.number;
+        Some(forget)
     }
 
     /// Copies data of the reply from `at` on.

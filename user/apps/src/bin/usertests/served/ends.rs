@@ -18,6 +18,8 @@ use crate::raw::Asked;
 tests! { served:
     a_cancelled_call_leaves_its_buffer,
     a_call_cancelled_after_the_reply_forgets_the_node,
+    nodes_of_calls_cancelled_before_the_reply_are_forgotten,
+    a_server_dies_with_requests_of_cancelled_calls,
     a_dropped_read_moves_no_position,
     callers_are_killed,
     a_server_that_dies,
@@ -143,6 +145,69 @@ async fn a_call_cancelled_after_the_reply_forgets_the_node() -> Outcome {
     Ok(())
 }
 
+/// Less than what is charged for 300 look-ups without answers, and more than the lists of this
+/// program may have grown by.
+const PENDING: u64 = 100_000;
+
+/// Sends so many look-ups of `/disk/f`, and cancels each while the server has it. Returns the ids.
+async fn cancelled_look_ups(hand: &mut Hand, count: usize) -> Result<Vec<u64>, Failure> {
+    let mut bytes = [0u8; 128];
+    let mut ids = Vec::with_capacity(count);
+    for _ in 0..count {
+        let Asked::InFlight(handle) = ask_later(&mut bytes) else {
+            return Err(Failure("it is not in flight".into()));
+        };
+        let (request, _) = hand.next().await?;
+        check_equal!(request.operation, operation::LOOK_UP, "the request");
+        check!(handle.cancel()?, "it has completed");
+        ids.push(request.id);
+    }
+    Ok(ids)
+}
+
+/// The kernel ends the use of a node that a reply names in vain, so the handler need not: it would
+/// be one of which the kernel knows nothing, and such handlers could be any number.
+async fn nodes_of_calls_cancelled_before_the_reply_are_forgotten() -> Outcome {
+    const CALLS: usize = 300;
+    let mut hand = Hand::mounted().await?;
+    let before = memory_used()?;
+    let ids = cancelled_look_ups(&mut hand, CALLS).await?;
+    check!(memory_used()? > before + PENDING, "what the server has not answered is charged");
+    // An error names no node, and nothing is to be forgotten.
+    let (denied, named) = ids.split_at(CALLS / 2);
+    for &id in denied {
+        check_equal!(super::by_hand::deny(hand.fd(), id), Err(ENOENT), "a late error");
+    }
+    for &id in named {
+        let reply = Reply { id, status: status(2), ..Reply::default() };
+        check_equal!(hand.reply(reply, &[]), Ok(Reply::BYTES), "a late reply");
+        check_equal!(hand.reply(reply, &[]), Err(ENOENT), "the same once more");
+    }
+    // Nodes come before a request if there are many, and after it otherwise.
+    for _ in 0..4 {
+        let call = async { fs::metadata("/disk/x").await.err() };
+        let call = task::spawn_join(call, Priority::DEFAULT);
+        let (request, rest) = hand.next().await?;
+        hand.answer(&request, &rest)?;
+        soon("a call", call).await??;
+    }
+    let count: u64 = hand.forgotten.iter().map(|&(_, count)| count).sum();
+    check_equal!(count as usize, named.len(), "uses of nodes that have ended");
+    check!(hand.forgotten.iter().all(|&(node, _)| node == 2), "{:?}", hand.forgotten);
+    until("the end of the charge", || Ok(memory_used()? < before + PENDING)).await
+}
+
+async fn a_server_dies_with_requests_of_cancelled_calls() -> Outcome {
+    const CALLS: usize = 300;
+    let mut hand = Hand::mounted().await?;
+    let before = memory_used()?;
+    cancelled_look_ups(&mut hand, CALLS).await?;
+    check!(memory_used()? > before + PENDING, "what the server has not answered is charged");
+    hand.close();
+    // It is still mounted.
+    until("the end of the charge", || Ok(memory_used()? < before + PENDING)).await
+}
+
 /// Reads two bytes of `/disk/f`, and drops the read after the server has replied. Returns where it
 /// has read.
 async fn read_and_drop(opened: &mut Opened) -> Result<u64, Failure> {
@@ -189,9 +254,10 @@ async fn callers_are_killed() -> Outcome {
         caller.end().await?;
         if let Some(Request { id, .. }) = request {
             let reply = Reply { id, status: status(2), ..Reply::default() };
+            // It is accepted, because it names a node.
             check_equal!(
                 hand.reply(reply, &[]),
-                Err(ENOENT),
+                Ok(Reply::BYTES),
                 "a reply to a caller that was killed"
             );
         }

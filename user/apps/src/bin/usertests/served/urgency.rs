@@ -9,6 +9,7 @@ use cops::abi::served::{
     DATA_BYTES_MAX, Reply, UNANSWERED_MAX, UNANSWERED_URGENT_MAX, number_and_level, operation,
 };
 use cops::fs::server::{Entries, FileSystem, Result as ServerResult};
+use cops::thread::Builder;
 use cops::time::{Duration, sleep};
 use futures_util::future::join;
 
@@ -21,6 +22,7 @@ tests! { served:
     many_unanswered_requests_keep_no_urgent_one,
     a_reply_makes_room_also_without_its_caller,
     a_server_reads_that_a_request_is_more_urgent,
+    the_request_of_a_thread_follows_its_level,
     handlers_that_do_not_end_keep_no_urgent_request,
     a_handler_is_as_urgent_as_its_request_becomes,
     a_handler_is_as_urgent_as_the_reader_of_its_page,
@@ -189,6 +191,28 @@ async fn a_server_reads_that_a_request_is_more_urgent() -> Outcome {
     hand.finds_nothing()?;
     deny(hand.fd(), second.id)?;
     soon("the callers", join_all(callers)).await?;
+    Ok(())
+}
+
+/// A thread waits in a call while its level is set.
+async fn the_request_of_a_thread_follows_its_level() -> Outcome {
+    let mut hand = Hand::mounted().await?;
+    let asks = || {
+        let mut bytes = [0u8; 128];
+        let place = bytes.as_mut_ptr().expose_provenance();
+        raw::call(number::NEWFSTATAT, [AT_FDCWD as usize, c"/disk/x".as_ptr().addr(), place, 0])
+            .err()
+    };
+    let thread = Builder::new().priority(level(LESS_URGENT as u8)).spawn(asks)?;
+    let (request, _) = hand.next().await?;
+    check_equal!(request.priority, LESS_URGENT, "the level of the request");
+    thread.thread().set_priority(level(URGENT as u8))?;
+    let (header, _) = hand.next_message().await?;
+    check_equal!(header.operation, operation::RAISE, "the operation");
+    check_equal!((header.id, header.priority), (request.id, URGENT), "what is more urgent");
+    check_equal!(deny(hand.fd(), request.id), Ok(Reply::BYTES), "a reply");
+    until("the end of the thread", || Ok(thread.is_finished())).await?;
+    check_equal!(thread.join().ok().flatten(), Some(Errno::ENOENT), "what the thread found");
     Ok(())
 }
 
