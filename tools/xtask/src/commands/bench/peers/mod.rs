@@ -221,7 +221,7 @@ impl Setting<'_> {
             connections: load.connections,
             matrix: load.matrix,
             pace: pace(load.kind),
-            seconds: seconds(self.options),
+            seconds: seconds_of(self.options, load),
             warm_up_seconds: 1,
             settle_seconds: if load.is_overload() { 0 } else { service::SETTLE_SECONDS },
             drain_seconds: service::DRAIN_SECONDS,
@@ -232,9 +232,24 @@ impl Setting<'_> {
     }
 }
 
-/// The measured time of each load.
+/// Answers of an open loop, at least: of fewer, p99 would be the slowest one or two.
+const ANSWERS_MIN: u32 = 300;
+
+/// The measured time of each load, at least.
 fn seconds(options: &Bench) -> u32 {
     options.seconds.unwrap_or(if options.quick { 1 } else { 3 })
+}
+
+/// The measured time of this load.
+fn seconds_of(options: &Bench, load: Load) -> u32 {
+    let asked = seconds(options);
+    match load.kind {
+        Loop::Open if !options.quick => {
+            let milliseconds = ANSWERS_MIN * PERIOD_MS as u32;
+            asked.max(milliseconds.div_ceil(1000 * load.connections.max(1)))
+        }
+        _ => asked,
+    }
 }
 
 /// When the client sends. A plan has no load with pauses.
@@ -301,6 +316,21 @@ mod tests {
         };
         assert_eq!(overloads("--loop open"), [false, false, false, false, true]);
         assert_eq!(overloads("--loop closed"), [false; 5]);
+    }
+
+    #[test]
+    fn an_open_loop_has_enough_answers_for_p99() {
+        let words = "cops bench peers --loop open --seconds 3";
+        let times = |words: &str| {
+            let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
+            let Command::Bench(options) = cli.command else { panic!("not bench") };
+            let loads = Plan::new(&options).unwrap().loads.into_iter();
+            loads.map(|load| seconds_of(&options, load)).collect::<Vec<_>>()
+        };
+        assert_eq!(times(words), [30, 3, 3, 3, 3]);
+        assert_eq!(times(&format!("{words} --connections 2,10,11 --quick")), [3, 3, 3]);
+        assert_eq!(times(&format!("{words} --connections 2,10,11")), [15, 3, 3]);
+        assert_eq!(times("cops bench peers --connections 1 --seconds 3"), [3]);
     }
 
     #[test]
