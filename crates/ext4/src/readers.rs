@@ -1,9 +1,9 @@
 //! Reading operations, which a publication waits for.
 //!
-//! Each reading operation has the mutex of a *place*; a publication has those of all places. So it
-//! waits for readers one after the other, and each of them is as urgent meanwhile as the operation
-//! that publishes (`cops_executor::sync::Mutex`). A reader that waits for a publication passes its
-//! priority on in the same way.
+//! Each reading operation has the mutex of a *place*; a publication waits for the mutexes of all
+//! places at once. So the readers are as urgent meanwhile as the operation that publishes
+//! (`cops_executor::sync::Mutex`), and others that are no more urgent come after it. A reader that
+//! waits for a publication passes its priority on in the same way.
 //!
 //! Rejected: a semaphore of which a publication takes all permits. It was that. A semaphore does
 //! not know its holders, so an urgent change waited for unimportant readers, and these for
@@ -14,6 +14,7 @@ use core::array;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cops_executor::sync::{Mutex, MutexGuard};
+use futures_util::future::join_all;
 
 /// Reading operations that run beside each other; more wait. A disk has enough to do with fewer,
 /// and each one costs a publication two atomic instructions.
@@ -50,8 +51,15 @@ impl Readers {
     /// dropped. Cancel-safe. One caller at a time: two would wait for each other.
     pub async fn exclude(&self) -> Vec<MutexGuard<'_, ()>> {
         let mut guards = Vec::with_capacity(PLACES);
-        for place in &self.places {
-            guards.push(place.lock().await);
+        let taken = self.places.iter().filter(|place| {
+            let guard = place.try_lock();
+            let is_taken = guard.is_none();
+            guards.extend(guard);
+            is_taken
+        });
+        let taken: Vec<_> = taken.map(Mutex::lock).collect();
+        if !taken.is_empty() {
+            guards.extend(join_all(taken).await);
         }
         guards
     }

@@ -13,7 +13,7 @@ use common::device::Device;
 use common::image::{self, IMAGES, must_be_clean, repaired};
 use common::model::read_all;
 use common::{Random, at, rounds, run};
-use cops_executor::{Executor, Priority, yield_now};
+use cops_executor::{CoroutineId, Executor, Priority, RunOutcome, priority, yield_now};
 use cops_ext4::{Ext4, Kind, New, ROOT, SMALLEST_CACHE, Time};
 
 const NOW: Time = at(1_700_000_000);
@@ -164,17 +164,11 @@ fn reads_run_beside_each_other() {
     drop((first, second));
 }
 
-/// Unimportant readers wait for the disk, and one of middle urgency computes, when `urgent` begins.
-/// Returns how many polls of the middle one it waits for.
-fn polls_before<T>(
+/// Unimportant readers of a file, which wait for the disk.
+fn waiting_readers(
     executor: &'static Executor,
-    readers: usize,
-    urgent: impl FnOnce(&'static Ext4<Device>, u32) -> T,
-) -> u32
-where
-    T: Future<Output = ()> + Send + 'static,
-{
-    const MIDDLE: u32 = 1_000;
+    count: usize,
+) -> (&'static Ext4<Device>, u32, Vec<CoroutineId>) {
     executor.start_on_host(1).unwrap();
     let (_, size, options) = IMAGES[0];
     let device = Device::new(image::make(size, options));
@@ -184,11 +178,28 @@ where
     run(on.close()).unwrap();
     let on: &'static Ext4<Device> = Box::leak(Box::new(open(&device)));
     device.0.lock().unwrap().slow = Some(Random::new(1));
-    let read = || async move { assert_eq!(on.read(file, 0, &mut [0; 10]).await, Ok(10)) };
-    for _ in 0..readers {
-        executor.spawn(read(), Priority::LEAST_URGENT).unwrap();
-        executor.run(0, 1);
-    }
+    let readers = (0..count).map(|_| {
+        let read = async move { assert_eq!(on.read(file, 0, &mut [0; 10]).await, Ok(10)) };
+        executor.spawn(read, Priority::LEAST_URGENT).unwrap()
+    });
+    let readers: Vec<_> = readers.collect();
+    // Each is polled once.
+    executor.run(0, count as u64);
+    (on, file, readers)
+}
+
+/// One of middle urgency computes beside the readers, when `urgent` begins. Returns how many polls
+/// of the middle one it waits for.
+fn polls_before<T>(
+    executor: &'static Executor,
+    readers: usize,
+    urgent: impl FnOnce(&'static Ext4<Device>, u32) -> T,
+) -> u32
+where
+    T: Future<Output = ()> + Send + 'static,
+{
+    const MIDDLE: u32 = 1_000;
+    let (on, file, _) = waiting_readers(executor, readers);
     let polls: &'static AtomicU32 = Box::leak(Box::default());
     let waited: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(u32::MAX)));
     let middle = async {
@@ -216,6 +227,24 @@ fn readers_are_as_urgent_as_the_change_that_waits_for_them() {
         on.write(file, 0, b"new", NOW).await.unwrap();
     });
     assert_eq!(waited, 0, "polls of the middle one");
+}
+
+/// At the same time, so that their requests of the disk are, too.
+#[test]
+fn all_readers_become_urgent_at_once() {
+    static EXECUTOR: Executor = Executor::with_number(22);
+    let (on, file, readers) = waiting_readers(&EXECUTOR, 5);
+    let urgent = async move {
+        on.write(file, 0, b"new", NOW).await.unwrap();
+    };
+    EXECUTOR.spawn(urgent, Priority::MOST_URGENT).unwrap();
+    let is_urgent = |id: &CoroutineId| priority(*id) == Some(Priority::MOST_URGENT);
+    while !readers.iter().any(is_urgent) {
+        assert_ne!(EXECUTOR.run(0, 1), RunOutcome::Stalled, "it did not wait for readers");
+    }
+    assert!(readers.iter().all(|id| is_urgent(id) || priority(*id).is_none()));
+    EXECUTOR.run_until_stalled(0);
+    assert_eq!(EXECUTOR.live_count(), 0);
 }
 
 #[test]

@@ -31,7 +31,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cops_abi::Priority;
-use cops_abi::served::{id_of, number_and_level};
+use cops_abi::served::{UNANSWERED_BOUND, id_of, number_and_level};
 use cops_fallible::map::Spare;
 use cops_fallible::{Map, OutOfMemory};
 
@@ -311,6 +311,13 @@ impl<T> Requests<T> {
         self.unread.remove(&ticket.key()).map(|entry| entry.request)
     }
 
+    /// Whether there is room for one more abandoned request of a server that answers what it was
+    /// given. One that makes room by replies to nothing leaves any number without an answer.
+    #[must_use]
+    pub fn may_abandon(&self) -> bool {
+        self.abandoned.len() < UNANSWERED_BOUND
+    }
+
     /// Removes an abandoned request of a closed queue.
     pub fn pop_abandoned(&mut self) -> Option<T> {
         if !self.is_closed {
@@ -467,6 +474,20 @@ mod tests {
         assert_eq!(requests.take(), None);
         assert_eq!(answered(&mut requests, 4, 2), Some(2));
         assert_eq!(answered(&mut requests, 4, 2), None);
+    }
+
+    /// A server that replies to nothing, which makes room.
+    #[test]
+    fn abandoned_requests_have_a_bound() {
+        let mut requests = Requests::new();
+        for number in 1..=UNANSWERED_BOUND as u64 {
+            assert!(requests.may_abandon(), "{number}");
+            let ticket = insert(&mut requests, 5, number);
+            take_all(&mut requests);
+            assert_eq!(requests.abandon(&ticket), None);
+            requests.answered(id_of(u64::from(u32::MAX), ticket.priority()));
+        }
+        assert!(!requests.may_abandon());
     }
 
     #[test]

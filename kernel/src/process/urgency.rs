@@ -9,6 +9,7 @@ use cops_abi::Priority;
 use cops_abi::inspect::cause;
 use cops_abi::page::MAX_CPUS;
 
+use super::cpu::CpuState;
 use super::{Process, Thread, VirtualCpu};
 
 /// Virtual CPUs that one portion of [`Process::raise_some`] examines.
@@ -55,6 +56,9 @@ impl Process {
                 cpu.entity.set_priority(cpu.priority().more_urgent_of(Priority::DEFAULT));
             }
             self.urgency_changed(&cpu, state);
+            if state == CpuState::Waiting && cpu.as_thread().is_some() {
+                self.renew_call_of(&cpu);
+            }
         }
         Some(next)
     }

@@ -6,7 +6,8 @@
 //! urgent waiter until it unlocks.
 //!
 //! An inherited priority applies to the order of coroutines, to calls that the holder makes from
-//! then on, and to those that it has in flight: the kernel's part of them becomes as urgent.
+//! then on, and to those that it has in flight: the kernel's part of them becomes as urgent. (Not
+//! to one for which the whole virtual CPU waits: [`wait`](crate::call::wait).)
 //!
 //! None of this enters the kernel, with two exceptions. For each call in flight of a coroutine that
 //! inherits another priority than before, there is one system call. And if another virtual CPU was

@@ -158,11 +158,6 @@ impl Table {
         self.lock.try_lock().then(|| Locked(self))
     }
 
-    /// Locks for a value of [`Locked`] that exists.
-    pub fn relock(&self) {
-        self.lock.lock();
-    }
-
     /// Unlocks, unless there is a note: takes it, and keeps the lock.
     #[must_use]
     pub fn try_unlock(&self) -> bool {
@@ -182,12 +177,6 @@ impl Table {
     }
 }
 
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        self.0.unlock(self);
-    }
-}
-
 /// The list of an index in which a value is.
 pub(super) const fn list_of(value: u64) -> usize {
     // Fibonacci hashing: addresses and ids differ in their low bits, the product in its high ones.
@@ -203,7 +192,7 @@ macro_rules! record {
 
 // The holder of the lock may touch every node in the table: those are valid, since futures take
 // theirs out before they go. This is the argument of all blocks that say "the lock".
-impl Locked<'_> {
+impl<'a> Locked<'a> {
     /// Where the first of a list is.
     fn first_of(&self, index: usize, list: usize) -> *mut Link<Record> {
         let lists = self.0.lists.get();
@@ -215,6 +204,10 @@ impl Locked<'_> {
                 &raw mut (*lists).hashed[index][list]
             }
         }
+    }
+
+    pub fn table(&self) -> &'a Table {
+        self.0
     }
 
     /// Accesses the coroutines of which the hook is to be called.
@@ -362,8 +355,9 @@ impl Locked<'_> {
         }
     }
 
-    /// The record goes from one node to another, which is the first of the same queue now and is
-    /// marked; or, with null, away. The mutex is held by `holder` now.
+    /// The record goes from one node to another, which is the first of the same queue now; or, with
+    /// null, away. The mutex is held by `holder` now. If any of that, or the level of the node, is
+    /// not as before, the record is marked.
     ///
     /// # Safety
     ///
@@ -373,8 +367,10 @@ impl Locked<'_> {
         // removed, `after` is null, or valid and not a record.
         unsafe {
             if ptr::eq(before, after) && record!(before).holder == holder {
-                self.update_held(before);
-                return self.mark(before);
+                if self.update_held(before) {
+                    self.mark(before);
+                }
+                return;
             }
             self.remove(before);
             if !after.is_null() {

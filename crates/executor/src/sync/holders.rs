@@ -99,18 +99,20 @@ impl Locked<'_> {
         unsafe { self.change(holder_of(here), |held| held.unlink(here)) }
     }
 
-    /// Moves a record after a possible change of its node's level.
+    /// Moves a record after a possible change of its node's level. Returns whether it has changed.
     ///
     /// # Safety
     ///
     /// It is a record that was added.
-    pub unsafe fn update_held(&self, here: Link<Record>) {
+    pub unsafe fn update_held(&self, here: Link<Record>) -> bool {
         // SAFETY: the table's lock is held; by contract the record is in the list of its holder.
         unsafe {
-            if Held::linked_priority(here) != node::priority(here) {
+            let has_changed = Held::linked_priority(here) != node::priority(here);
+            if has_changed {
                 self.remove_held(here);
                 self.add_held(here);
             }
+            has_changed
         }
     }
 }

@@ -240,7 +240,15 @@ impl Locked<'_> {
         let Some(id) = CoroutineId::from_raw(holder) else { return };
         let inherited = self.most_urgent_for(holder);
         let before = registry::priority(id);
-        if !registry::set_inherited(id, inherited) || registry::priority(id) == before {
+        if !registry::set_inherited(id, inherited) {
+            return;
+        }
+        // Its own level changes without the lock. If it became less urgent after the first look,
+        // the priority may be as before, and the caller of `set_priority` have seen another one in
+        // between.
+        let now = registry::priority(id);
+        let is_inherited = inherited == now && now != registry::base_priority(id);
+        if now == before && !is_inherited {
             return;
         }
         self.note_inheritor(id);

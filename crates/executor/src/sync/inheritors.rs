@@ -82,38 +82,77 @@ impl Locked<'_> {
     }
 }
 
-impl Table {
-    /// Unlocks, and calls the hook for what was noted under the lock.
+/// The table is unlocked. When this is dropped, the hook is called for what was noted under the
+/// lock: after the wake of a coroutine that has got a mutex, which must not wait for that.
+#[must_use = "the hook runs when this is dropped"]
+pub(super) struct Unlocked<'a> {
+    table: &'a Table,
+    noted: Option<Inheritors>,
+}
+
+impl<'a> Locked<'a> {
+    /// Unlocks, without the hook.
     #[inline]
-    pub fn unlock(&self, locked: &Locked<'_>) {
-        let must_tell = locked.with_inheritors(|noted| noted.count) != 0;
-        if must_tell || !self.try_unlock() {
-            self.unlock_and_tell(locked, must_tell);
-        }
+    pub fn unlock(self) -> Unlocked<'a> {
+        let table = self.table();
+        let noted = self.release();
+        // It has been unlocked.
+        mem::forget(self);
+        Unlocked { table, noted }
+    }
+
+    /// Unlocks. Returns the coroutines of which the hook is to be called, if there are any.
+    #[inline]
+    fn release(&self) -> Option<Inheritors> {
+        let is_empty = self.with_inheritors(|noted| noted.count) == 0;
+        if is_empty && self.table().try_unlock() { None } else { self.release_slowly(is_empty) }
     }
 
     #[cold]
-    fn unlock_and_tell(&self, locked: &Locked<'_>, must_tell: bool) {
-        if !must_tell {
-            // What it has not unlocked for.
-            locked.requeue_postponed();
+    fn release_slowly(&self, has_note: bool) -> Option<Inheritors> {
+        if has_note {
+            self.requeue_postponed();
         }
         loop {
-            let noted = locked.with_inheritors(|noted| mem::replace(noted, Inheritors::NONE));
-            if !self.try_unlock() {
-                // Nothing was noted in between.
-                locked.with_inheritors(|now| *now = noted);
-                locked.requeue_postponed();
-                continue;
+            let noted = self.with_inheritors(|noted| mem::replace(noted, Inheritors::NONE));
+            if self.table().try_unlock() {
+                return (noted.count != 0).then_some(noted);
             }
+            // Nothing was noted in between.
+            self.with_inheritors(|now| *now = noted);
+            self.requeue_postponed();
+        }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        drop(Unlocked { table: self.table(), noted: self.release() });
+    }
+}
+
+impl Drop for Unlocked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(noted) = self.noted.take() {
+            self.tell(noted);
+        }
+    }
+}
+
+impl Unlocked<'_> {
+    #[cold]
+    fn tell(&mut self, noted: Inheritors) {
+        let mut next = Some(noted);
+        while let Some(noted) = next.take() {
             if let Some(hook) = hook() {
                 noted.ids.into_iter().flatten().for_each(hook);
             }
-            if !noted.is_nearly_full() {
-                return;
+            if noted.is_nearly_full() {
+                let table = self.table.lock();
+                table.propagate();
+                next = table.unlock().noted.take();
             }
-            self.relock();
-            locked.propagate();
         }
     }
 }

@@ -192,10 +192,13 @@ fn unlock(mutex: &AtomicU64, word: u64) {
 
 #[cold]
 fn hand_over(mutex: &AtomicU64) {
-    let waker = table().lock().hand_over(mutex);
+    let table = table().lock();
+    let waker = table.hand_over(mutex);
+    let unlocked = table.unlock();
     if let Some(waker) = waker {
         waker.wake();
     }
+    drop(unlocked);
 }
 
 /// A waiter. To be pinned; its node is in the table's care while it waits.
@@ -286,12 +289,13 @@ impl Drop for Wait<'_> {
             }
             (granted, node::owner(here), node::take_waker(here))
         };
-        drop(table);
+        let unlocked = table.unlock();
         drop(waker);
         FOR_MUTEXES.leave(owner);
         if granted {
             unlock(self.mutex, word_of(owner));
         }
+        drop(unlocked);
     }
 }
 

@@ -202,9 +202,10 @@ impl Connection {
     /// uses then. Returns whether the server will never see it.
     pub fn remove(&self, request: &Request) -> bool {
         let ticket = request.ticket();
-        let stays = request.names_node || request.changes() && self.pages.is_completed();
+        let must_stay = request.changes() && self.pages.is_completed();
         // What is dropped is dropped without the lock. The end may be what is left to be read.
         let removed = self.change(|state| {
+            let stays = must_stay || request.names_node && state.requests.may_abandon();
             if stays { state.requests.abandon(ticket) } else { state.requests.remove(ticket) }
         });
         if removed.is_some() {

@@ -152,6 +152,8 @@ pub struct Request {
 struct Progress {
     stage: Stage,
     data: Data,
+    /// The charge for frames of the kernel's in `data`.
+    room: Option<Charge>,
     /// The call's coroutine, woken by the reply.
     coroutine: Option<CoroutineId>,
     /// The kernel's coroutine that reads the data from the disk.
@@ -194,13 +196,17 @@ impl Request {
         let Draft { operation, node, flags, first, second, names, data, names_node, .. } = draft;
         let lengths = names.map(str::len);
         let mut bytes = REQUEST_BYTES + (lengths[0] + lengths[1]) as u64;
-        if let Data::Room(length) = data {
-            bytes += length.next_multiple_of(FRAME_BYTES) as u64;
-        }
         if operation == operation::READ && flags & served::TAKES_PLACES != 0 {
             bytes += READER_BYTES;
         }
         let charge = Charge::new(payer, &Amounts::of(Kind::Memory, bytes))?;
+        let room = match data {
+            Data::Room(length) => {
+                let bytes = length.next_multiple_of(FRAME_BYTES) as u64;
+                Some(Charge::new(payer, &Amounts::of(Kind::Memory, bytes))?)
+            }
+            _ => None,
+        };
         let forget = if names_node { Some(Forget::new(payer)?) } else { None };
         let data = match data {
             Data::Room(length) if length <= DATA_BYTES_MAX => {
@@ -222,7 +228,8 @@ impl Request {
         let names = [Text::try_from_str(names[0])?, Text::try_from_str(names[1])?];
         let (stage, coroutine, reader) = (Stage::New, None, None);
         let resizes = None;
-        let progress = Mutex::new(Progress { stage, data, coroutine, reader, resizes, forget });
+        let progress =
+            Mutex::new(Progress { stage, data, room, coroutine, reader, resizes, forget });
         let ticket = Ticket::new();
         Ok(try_arc(Self { header, names, effect, names_node, ticket, progress, charge })?)
     }
@@ -510,6 +517,7 @@ impl Request {
         let mut progress = self.progress.lock();
         let stage = core::mem::replace(&mut progress.stage, Stage::Gone);
         let data = core::mem::replace(&mut progress.data, Data::Nothing);
+        let room = progress.room.take();
         let left = match stage {
             Stage::Sent => (true, None),
             Stage::Answered(Ok((reply, bytes))) => {
@@ -518,7 +526,7 @@ impl Request {
             _ => (false, None),
         };
         drop(progress);
-        drop(data);
+        drop((data, room));
         left
     }
 

@@ -175,12 +175,11 @@ impl<O: Operation> Call<O> {
     ) -> Poll<O::Output> {
         let Request { number, arguments } =
             self.operation.request(Mode::Asynchronous(lease.scratch_pointer()));
-        let inherited = in_flight::inherited();
         // Before the system call, because another worker may get the result before this call
         // returns.
         lease.arm(coroutine.raw());
         limit::begin();
-        in_flight::begin(coroutine, &lease);
+        let inherited = in_flight::begin(coroutine, &lease);
         // SAFETY: `Operation` guarantees the validity of its memory, and the lease that of the
         // slot, both until the call ends.
         let (value, handle) =

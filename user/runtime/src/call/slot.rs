@@ -344,16 +344,21 @@ impl Drop for Lease {
 /// that have a result: a standing read is in flight then too. Examines all slots.
 pub fn calls_of(coroutine: u64, each: impl FnMut(u64)) {
     let used = *USED.lock();
-    (0..used).filter_map(|index| call_in(index, coroutine)).for_each(each);
+    (0..used).filter_map(|index| call_in(index, coroutine)).flatten().for_each(each);
 }
 
-/// The handle of the call in the slot with this index, if it is one that [`calls_of`] would find.
-pub fn call_in(index: u32, coroutine: u64) -> Option<u64> {
+/// If a call for `coroutine` is in the slot with this index: its handle, `None` before the kernel
+/// has returned it.
+pub fn call_in(index: u32, coroutine: u64) -> Option<Option<u64>> {
     let slot = slot(index)?;
-    if slot.coroutine.load(Relaxed) != coroutine || !matches!(slot.state(), IN_FLIGHT | DONE) {
+    let word = slot.word.load(Acquire);
+    if !matches!(word as u32, IN_FLIGHT | DONE) || slot.coroutine.load(Relaxed) != coroutine {
         return None;
     }
-    Some(slot.handle.load(SeqCst)).filter(|&handle| handle != 0)
+    let handle = slot.handle.load(SeqCst);
+    // The slot may have been leased for another coroutine before that.
+    let is_same = slot.word.load(Relaxed) >> 32 == word >> 32;
+    is_same.then(|| Some(handle).filter(|&handle| handle != 0))
 }
 
 /// Stores a result from the ring in the slot that its token names, and wakes its waiter.

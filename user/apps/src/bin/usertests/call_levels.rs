@@ -1,5 +1,6 @@
 //! The levels of calls in flight: they follow the coroutines that wait for them.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::pin::pin;
@@ -9,7 +10,7 @@ use cops::io::{Read, Write, pipe};
 use cops::memory::statistics;
 use cops::sync::Mutex;
 use cops::task;
-use futures_util::future::{Either, select};
+use futures_util::future::{select, select_all};
 
 use crate::harness::{Failure, Outcome, become_level, level, soon, until};
 use crate::{check_equal, tests};
@@ -19,7 +20,7 @@ tests! { call_levels:
     set_priority_reaches_the_kernels_half,
     set_priority_lowers_no_call_below_what_its_coroutine_inherits,
     a_call_in_flight_inherits_with_its_coroutine,
-    each_of_two_calls_in_flight_inherits,
+    each_of_several_calls_in_flight_inherits,
     calls_of_a_chain_of_holders_inherit,
 }
 
@@ -176,28 +177,43 @@ async fn a_call_in_flight_inherits_with_its_coroutine() -> Outcome {
     Ok(())
 }
 
-/// The holder waits for whichever of two reads ends first.
-async fn each_of_two_calls_in_flight_inherits() -> Outcome {
+/// Two calls in flight are found by their record, and more by a search.
+async fn each_of_several_calls_in_flight_inherits() -> Outcome {
+    each_inherits::<2>().await?;
+    each_inherits::<3>().await?;
+    each_inherits::<5>().await
+}
+
+/// The holder waits for whichever of so many reads ends first.
+async fn each_inherits<const READS: usize>() -> Outcome {
     become_level(60).await;
-    let ((mut first, mut first_end), (mut second, _second_end)) = (pipe()?, pipe()?);
+    let (mut readers, mut ends) = (Vec::new(), Vec::new());
+    for _ in 0..READS {
+        let (reader, end) = pipe()?;
+        readers.push(reader);
+        ends.push(end);
+    }
     let before = blocked_in_kernel()?;
     let mutex = Arc::new(Mutex::new(()));
     let held = mutex.clone();
     let holder = async move {
         let _guard = held.lock().await;
-        let (mut one, mut other) = ([0; 8], [0; 8]);
-        let (first, second) = (pin!(first.read(&mut one)), pin!(second.read(&mut other)));
-        matches!(select(first, second).await, Either::Left((Ok(1), _)))
+        let reads = readers
+            .into_iter()
+            .map(|mut reader| Box::pin(async move { reader.read(&mut [0; 8]).await }));
+        select_all(reads).await.0
     };
     let holder = task::spawn_join(holder, level(41));
-    let halves = new_halves::<2>(&before, 41).await?;
+    let halves = new_halves::<READS>(&before, 41).await?;
     let waiter = task::spawn_join(async move { drop(mutex.lock().await) }, level(10));
     until("what it inherits", || Ok(task::priority(holder.id()) == Some(level(10)))).await?;
     for half in halves {
-        check_equal!(level_of(half)?, Some(10), "a half of the kernel");
+        check_equal!(level_of(half)?, Some(10), "one of {READS} halves of the kernel");
     }
-    first_end.write_all(b"x").await?;
-    check_equal!(soon("the holder", holder).await??, true, "the first read came first");
+    for end in ends.iter_mut().take(1) {
+        end.write_all(b"x").await?;
+    }
+    check_equal!(soon("the holder", holder).await???, 1, "bytes read");
     soon("the waiter", waiter).await??;
     Ok(())
 }

@@ -245,7 +245,7 @@ fn seconds_of(options: &Bench, load: Load) -> u32 {
     let asked = seconds(options);
     match load.kind {
         Loop::Open if !options.quick => {
-            let milliseconds = ANSWERS_MIN * PERIOD_MS as u32;
+            let milliseconds = ANSWERS_MIN * PERIOD_MS;
             asked.max(milliseconds.div_ceil(1000 * load.connections.max(1)))
         }
         _ => asked,
