@@ -218,7 +218,7 @@ impl Call {
             && level != self.priority
         {
             self.priority = level;
-            // What it says is how to do what comes next anyway: an attempt.
+            // Whether it must attempt again: it is about to.
             self.operation.reorder(&self.process, cell, level);
         }
     }

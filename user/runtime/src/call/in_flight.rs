@@ -1,6 +1,6 @@
 //! Which coroutines have calls in flight, so that a change of priority reaches the kernel's part of
-//! these calls. The change may be [`task::set_priority`], or a mutex of
-//! the coroutine for which a more urgent one waits.
+//! these calls. The change may be [`task::set_priority`], or a mutex of the coroutine for which a
+//! more urgent one waits.
 //!
 //! There is a record for each index of a coroutine: the number of its calls with the sum of their
 //! slots' numbers, and the slot of the call that began last. So one load shows that there is no
