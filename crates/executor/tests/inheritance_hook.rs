@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Mutex as PlainMutex;
+use std::sync::{Mutex as PlainMutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use cops_executor::sync::*;
+use cops_executor::sync::{Mutex, set_inheritance_hook};
 use cops_executor::*;
 
 /// The level of each coroutine, as the hook has seen it last.
@@ -30,8 +30,13 @@ fn renew(id: CoroutineId) {
     while let Some(priority) = priority(id)
         && known.replace(priority) != Some(priority)
     {
-        COPIES.lock().unwrap().insert(id.raw(), priority.level());
+        copies().insert(id.raw(), priority.level());
     }
+}
+
+/// The copies, also after a test has failed.
+fn copies() -> MutexGuard<'static, BTreeMap<u64, u8>> {
+    COPIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn install() {
@@ -66,17 +71,17 @@ fn it_is_called_for_each_of_a_chain() {
         id
     });
     let holders: Vec<_> = holders.collect();
-    let told = |id: &CoroutineId| COPIES.lock().unwrap().get(&id.raw()).copied();
+    let told = |id: &CoroutineId| copies().get(&id.raw()).copied();
     assert!(holders.iter().all(|id| told(id).is_none()), "nothing has been inherited");
 
     let waiter = EXECUTOR.spawn(async { drop(MUTEXES[0].lock().await) }, at_level(10)).unwrap();
     EXECUTOR.run_until_stalled(0);
-    assert!(holders.iter().all(|id| told(id) == Some(10)), "{:?}", COPIES.lock().unwrap());
+    assert!(holders.iter().all(|id| told(id) == Some(10)), "{:?}", copies());
     assert_eq!(told(&waiter), None, "one that inherits nothing");
 
     cancel(waiter);
     EXECUTOR.run_until_stalled(0);
-    assert!(holders.iter().all(|id| told(id) == Some(40)), "{:?}", COPIES.lock().unwrap());
+    assert!(holders.iter().all(|id| told(id) == Some(40)), "{:?}", copies());
     for id in holders {
         cancel(id);
     }
@@ -123,7 +128,7 @@ fn a_copy_is_right_after_changes_by_several_threads() {
         EXECUTOR.run_until_stalled(0);
         let level = priority(holder).map(Priority::level);
         assert_eq!(level, Some(40 + round % 8), "what the holder counts as");
-        let copy = COPIES.lock().unwrap().get(&holder.raw()).copied();
+        let copy = copies().get(&holder.raw()).copied();
         assert_eq!(copy, level, "what is kept of it, in round {round}");
     }
     cancel(holder);
