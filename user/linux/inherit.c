@@ -100,7 +100,6 @@ static int invert(int protocol, int links, long milliseconds) {
     return result;
 }
 
-/* Many threads of different levels, and one lock. */
 /* As `invert`, and the thread that holds the lock waits in a call when this one comes to want the
    lock. What completes the call is to be as urgent as the thread is then. */
 static int ends[2];
@@ -185,6 +184,7 @@ static void raise_in_a_call(void) {
     end_waiting(thread, between);
 }
 
+/* Many threads of different levels, and one lock. */
 static pthread_mutex_t shared;
 static long sum;
 

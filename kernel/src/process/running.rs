@@ -238,10 +238,12 @@ impl Process {
         let Some(coroutine) = CoroutineId::from_raw(cpu.completed_by.load(Relaxed)) else { return };
         // Another hart may do the same, for a later change of the level.
         let mut known = None;
-        while known != Some(self.current_priority(cpu)) {
+        loop {
             let priority = self.current_priority(cpu);
+            if known.replace(priority) == Some(priority) {
+                break;
+            }
             cops_executor::set_priority(coroutine, priority);
-            known = Some(priority);
         }
         // It tells what the call waits for.
         cops_executor::wake_up(coroutine);

@@ -46,7 +46,6 @@ fn hook() -> Option<&'static fn(CoroutineId)> {
 }
 
 /// Coroutines of which the hook is to be called.
-#[derive(Clone, Copy)]
 pub(super) struct Inheritors {
     ids: [Option<CoroutineId>; MOST],
     count: usize,

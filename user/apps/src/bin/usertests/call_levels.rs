@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use core::pin::pin;
 
 use cops::inspect::{self, state};
-use cops::io::{Read, Write, pipe};
+use cops::io::{Fd, Read, Write, pipe};
 use cops::memory::statistics;
 use cops::sync::Mutex;
-use cops::task;
+use cops::task::{self, JoinHandle};
 use futures_util::future::{select, select_all};
 
 use crate::harness::{Failure, Outcome, become_level, level, soon, until};
@@ -113,21 +113,38 @@ fn level_of(half: u64) -> Result<Option<u32>, Failure> {
     Ok(found.map(|one| one.priority))
 }
 
+/// A coroutine of level 41 that has a mutex and waits in a read.
+struct Held {
+    mutex: Arc<Mutex<()>>,
+    holder: JoinHandle<cops::io::Result<usize>>,
+    /// The kernel's half of the read.
+    half: u64,
+    /// What it writes ends the read.
+    writer: Fd,
+}
+
+impl Held {
+    async fn new() -> Result<Self, Failure> {
+        let (mut reader, writer) = pipe()?;
+        let before = blocked_in_kernel()?;
+        let mutex = Arc::new(Mutex::new(()));
+        let held = mutex.clone();
+        let holder = async move {
+            let guard = held.lock().await;
+            let count = reader.read(&mut [0; 8]).await;
+            drop(guard);
+            count
+        };
+        let holder = task::spawn_join(holder, level(41));
+        let half = new_half(&before, 41).await?;
+        Ok(Self { mutex, holder, half, writer })
+    }
+}
+
 /// A coroutine that waits in a call has a mutex for which a more urgent one waits.
 async fn set_priority_lowers_no_call_below_what_its_coroutine_inherits() -> Outcome {
     become_level(60).await;
-    let (mut reader, mut writer) = pipe()?;
-    let before = blocked_in_kernel()?;
-    let mutex = Arc::new(Mutex::new(()));
-    let held = mutex.clone();
-    let holder = async move {
-        let guard = held.lock().await;
-        let count = reader.read(&mut [0; 8]).await;
-        drop(guard);
-        count
-    };
-    let holder = task::spawn_join(holder, level(41));
-    let half = new_half(&before, 41).await?;
+    let Held { mutex, holder, half, mut writer } = Held::new().await?;
     let waiter = task::spawn_join(async move { drop(mutex.lock().await) }, level(10));
     until("what it inherits", || Ok(task::priority(holder.id()) == Some(level(10)))).await?;
     check_equal!(level_of(half)?, Some(10), "the kernel's half, before anything is set");
@@ -145,18 +162,7 @@ async fn set_priority_lowers_no_call_below_what_its_coroutine_inherits() -> Outc
 /// give up.
 async fn a_call_in_flight_inherits_with_its_coroutine() -> Outcome {
     become_level(60).await;
-    let (mut reader, mut writer) = pipe()?;
-    let before = blocked_in_kernel()?;
-    let mutex = Arc::new(Mutex::new(()));
-    let held = mutex.clone();
-    let holder = async move {
-        let guard = held.lock().await;
-        let count = reader.read(&mut [0; 8]).await;
-        drop(guard);
-        count
-    };
-    let holder = task::spawn_join(holder, level(41));
-    let half = new_half(&before, 41).await?;
+    let Held { mutex, holder, half, mut writer } = Held::new().await?;
     let wants = |at| {
         let mutex = mutex.clone();
         task::spawn_join(async move { drop(mutex.lock().await) }, level(at))
