@@ -31,15 +31,12 @@ pub trait Key: Copy + Ord {
     const FIRST: Self;
 }
 
-/// The threads of a table: `T` identifies one, and `W` is what wakes one that waits.
-pub trait Threads<T, W> {
+/// The threads of a table: `T` identifies one.
+pub trait Threads<T> {
     /// The level of the thread without what it inherits.
     fn base(&self, thread: T) -> Priority;
-    /// The thread counts as this urgent from now on. `waits`: for a lock; then
-    /// [`set_waiting`](Self::set_waiting) follows if what wakes it has to change.
-    fn set_effective(&mut self, thread: T, priority: Priority, waits: bool);
-    /// What `wake` wakes, for a thread that waits, counts as this urgent from now on.
-    fn set_waiting(&mut self, wake: W, priority: Priority);
+    /// The thread counts as this urgent from now on, and so does what it waits for.
+    fn set_effective(&mut self, thread: T, priority: Priority);
 }
 
 /// The reason why a thread does not wait.
@@ -159,7 +156,7 @@ impl<L: Key, T: Key, W: Copy> Inheritance<L, T, W> {
         (lock, owner): (L, T),
         wake: W,
         places: Places<L, T, W>,
-        threads: &mut impl Threads<T, W>,
+        threads: &mut impl Threads<T>,
     ) -> Result<(), Refused> {
         self.check_chain(thread, owner)?;
         let at = self.inherited(thread, threads.base(thread));
@@ -208,7 +205,7 @@ impl<L: Key, T: Key, W: Copy> Inheritance<L, T, W> {
     }
 
     /// [`next`](Self::next) of this lock gets it.
-    pub fn hand_over(&mut self, lock: L, threads: &mut impl Threads<T, W>) {
+    pub fn hand_over(&mut self, lock: L, threads: &mut impl Threads<T>) {
         let Some(next) = self.next(lock) else { return };
         let Some(Lock { owner, top }) = self.locks.get(&lock).copied() else { return };
         self.remove_waiter(next.thread);
@@ -227,7 +224,7 @@ impl<L: Key, T: Key, W: Copy> Inheritance<L, T, W> {
     }
 
     /// A thread that waits does so no longer, and does not get the lock.
-    pub fn leave(&mut self, thread: T, threads: &mut impl Threads<T, W>) {
+    pub fn leave(&mut self, thread: T, threads: &mut impl Threads<T>) {
         if let Some((lock, ..)) = self.remove_waiter(thread) {
             self.follow(lock, threads);
             self.update(thread, threads);
@@ -264,7 +261,7 @@ impl<L: Key, T: Key, W: Copy> Inheritance<L, T, W> {
     }
 
     /// The level of a thread without what it inherits has changed.
-    pub fn base_changed(&mut self, thread: T, threads: &mut impl Threads<T, W>) {
+    pub fn base_changed(&mut self, thread: T, threads: &mut impl Threads<T>) {
         self.update(thread, threads);
     }
 
@@ -290,7 +287,7 @@ impl<L: Key, T: Key, W: Copy> Inheritance<L, T, W> {
     }
 
     /// The first waiter of a lock may be another one, or none, or of another level.
-    fn follow(&mut self, lock: L, threads: &mut impl Threads<T, W>) {
+    fn follow(&mut self, lock: L, threads: &mut impl Threads<T>) {
         if let Some(owner) = self.refresh_lock(lock) {
             self.update(owner, threads);
         }
@@ -320,19 +317,17 @@ impl<L: Key, T: Key, W: Copy> Inheritance<L, T, W> {
     }
 
     /// Computes what a thread counts as, then what those count as that it waits for.
-    fn update(&mut self, thread: T, threads: &mut impl Threads<T, W>) {
+    fn update(&mut self, thread: T, threads: &mut impl Threads<T>) {
         let mut thread = thread;
         for _ in 0..CHAIN_MAX {
             let level = self.inherited(thread, threads.base(thread));
-            let waits = self.blocked.get(&thread).copied();
-            threads.set_effective(thread, level, waits.is_some());
-            let Some(key) = waits else { return };
+            threads.set_effective(thread, level);
+            let Some(&key) = self.blocked.get(&thread) else { return };
             if key.1.0 == level {
                 return;
             }
             let after = (key.0, Rank(level), key.2);
             if let Some((waiter, place)) = self.waiting.take(&key) {
-                threads.set_waiting(waiter.wake, level);
                 let _ = self.waiting.insert_with(place, after, waiter);
             }
             if let Some(key) = self.blocked.get_mut(&thread) {

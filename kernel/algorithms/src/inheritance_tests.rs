@@ -27,17 +27,13 @@ impl Key for usize {
     const FIRST: Self = 0;
 }
 
-impl Threads<usize, u64> for World {
+impl Threads<usize> for World {
     fn base(&self, thread: usize) -> Priority {
         self.base[thread]
     }
 
-    fn set_effective(&mut self, thread: usize, priority: Priority, _: bool) {
+    fn set_effective(&mut self, thread: usize, priority: Priority) {
         self.effective[thread] = priority;
-    }
-
-    fn set_waiting(&mut self, wake: u64, priority: Priority) {
-        assert_eq!(self.effective[wake as usize - 100], priority);
     }
 }
 

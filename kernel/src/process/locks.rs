@@ -10,7 +10,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 
-use cops_abi::{CoroutineId, Errno, Priority};
+use cops_abi::{Errno, Priority};
 use cops_algorithms::futex::Word;
 use cops_algorithms::inheritance::{self, Inheritance, Key, Refused, Threads};
 use cops_lock::{Mutex, MutexGuard};
@@ -92,7 +92,7 @@ impl Levels<'_> {
     }
 }
 
-impl Threads<ThreadKey, Wait> for Levels<'_> {
+impl Threads<ThreadKey> for Levels<'_> {
     fn base(&self, thread: ThreadKey) -> Priority {
         let base = self.with(thread.process, |process| {
             let cpus = process.cpus.lock();
@@ -102,26 +102,17 @@ impl Threads<ThreadKey, Wait> for Levels<'_> {
         base.flatten().unwrap_or(Priority::LEAST_URGENT)
     }
 
-    fn set_effective(&mut self, thread: ThreadKey, priority: Priority, waits: bool) {
+    fn set_effective(&mut self, thread: ThreadKey, priority: Priority) {
         self.with(thread.process, |process| {
-            process.set_effective_priority(thread.index, priority, waits);
+            process.set_effective_priority(thread.index, priority);
         });
-    }
-
-    fn set_waiting(&mut self, wait: Wait, priority: Priority) {
-        // The coroutine of its call: it runs before the thread when the thread gets the lock.
-        if let Some(id) = CoroutineId::from_raw(wait.coroutine)
-            && let Some(capped) = self.with(wait.process, |process| process.ceiling.cap(priority))
-        {
-            cops_executor::set_priority(id, capped);
-        }
     }
 }
 
 impl Process {
-    /// The thread of virtual CPU `index` counts as this urgent from now on. What completes its call
-    /// does too, unless it waits for a lock: that call is the table's.
-    fn set_effective_priority(&self, index: usize, priority: Priority, waits_for_lock: bool) {
+    /// The thread of virtual CPU `index` counts as this urgent from now on, and so does what
+    /// completes its call.
+    fn set_effective_priority(&self, index: usize, priority: Priority) {
         let mut cpus = self.cpus.lock();
         let Some((cpu, state)) = cpus.get(index).map(|(cpu, state)| (cpu.clone(), state)) else {
             return;
@@ -133,7 +124,7 @@ impl Process {
         let has_held = cpus.has_held();
         drop(cpus);
         self.urgency_changed(&cpu, state);
-        if state == CpuState::Waiting && !waits_for_lock {
+        if state == CpuState::Waiting {
             self.renew_call_of(&cpu);
         }
         if has_held {
