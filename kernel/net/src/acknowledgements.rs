@@ -252,9 +252,17 @@ impl Acknowledgements {
         earlier(self.due, self.delayed)
     }
 
-    /// Number of bytes that arrived since the last frame was sent, and since when they wait.
-    pub(crate) fn waiting(&self, now: u64) -> (usize, u64) {
-        (self.waiting, if self.waiting > 0 { self.waiting_since } else { now })
+    /// Number of the last bytes that a new socket has to receive again, and at what time. It begins
+    /// with a window of the whole buffer.
+    ///
+    /// These are the bytes of which the acknowledgement waits. But if the peer knows of a window
+    /// that is smaller by a step than what the socket would believe, there are more of them: so the
+    /// socket announces the window when the program has read, and acknowledges once more for that.
+    pub(crate) fn to_replay(&self, room: Room, now: u64) -> (usize, u64) {
+        let since = if self.waiting > 0 { self.waiting_since } else { now };
+        let announced = room.capacity.saturating_sub(self.window_left());
+        let is_misled = announced >= self.waiting + room.step();
+        (if is_misled { announced } else { self.waiting }, since)
     }
 
     /// What the peer knows that it may send: what is left of the window that the last frame
@@ -452,17 +460,19 @@ mod tests {
         assert_eq!(arrived(&mut state, 1000, 2_100), (true, Some(12_000)));
         let used_up = arrived(&mut state, 2096, 2_200);
         assert_eq!(used_up, (true, Some(12_000)), "also if the window is used up");
-        assert_eq!((state.waiting(2_200), state.window_left()), ((4096, 2_000), 0));
+        let room = Room { free: 7, capacity: 4096, largest: 1460 };
+        assert_eq!((state.to_replay(room, 2_200), state.window_left()), ((4096, 2_000), 0));
         assert_eq!(arrived(&mut state, 1, 2_300), (false, Some(2_300)), "a question");
         state.sent(Contents::Nothing, 0, 2_300);
         state.sent(DATA, 1000, 182_000);
         // It does not answer any more. Its acknowledgement would not let the peer send anything.
         assert_eq!(arrived(&mut state, 700, 200_000), (false, Some(380_000)), "a small window");
-        assert_eq!(state.waiting(200_000), (700, 200_000));
+        let replayed = |capacity| state.to_replay(Room { capacity, ..room }, 210_000);
+        assert_eq!([1000, 1998].map(replayed), [(700, 200_000); 2], "the peer knows the window");
+        assert_eq!(replayed(1999), (1699, 200_000), "it knows of a step less");
         assert_eq!(arrived(&mut state, 10, 201_000), (false, Some(211_000)), "two segments");
         assert_eq!(arrived(&mut state, 290, 202_000), (false, Some(211_000)));
         assert_eq!(arrived(&mut state, 1, 203_000), (false, Some(203_000)), "a question");
-        let room = Room { free: 7, capacity: 4096, largest: 1460 };
         assert_eq!(state.announced(room), 7, "the whole truth");
         state.sent(Contents::Nothing, 7, 203_000);
         assert_eq!(state.announced(Room { free: 9, ..room }), 7, "no small step");

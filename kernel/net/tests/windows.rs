@@ -292,3 +292,23 @@ proptest! {
         prop_assert!(world.run_until(400 * SECOND, |_| receive(4096) == goal));
     }
 }
+
+/// The window was closed, and nothing has happened for so long that the connection leaves the fast
+/// path when the program reads.
+#[test]
+fn a_window_that_opens_is_announced_by_a_connection_that_leaves_the_fast_path() {
+    for (seconds, fast_path) in [(2, true), (28, true), (80, true), (28, false)] {
+        let (mut world, _listener, client, server) = open(fast_path);
+        let mut left = 8000;
+        assert!(world.run_until(SECOND, |_| {
+            left -= client.try_send(&[5; 8000][..left]).unwrap_or(0);
+            left == 0
+        }));
+        world.run_for(seconds * SECOND);
+        assert_eq!(server.try_receive(&mut [0; 8000]), Ok(4096), "its buffer was full");
+        let begin = world.now();
+        assert!(world.run_until(200 * SECOND, |_| server.unread_bytes() == 8000 - 4096));
+        let took = world.now() - begin;
+        assert!(took < 2000, "{took} us, after {seconds} s, fast path: {fast_path}");
+    }
+}

@@ -25,9 +25,8 @@ impl Script<'_> {
     /// Brings the listening socket into the state of `fast`. Returns the number of its first byte
     /// to be sent.
     ///
-    /// `waiting` of the received bytes are not acknowledged, since `waiting_since`. The
-    /// conversation begins before them, also if the program has read them: what replaces these is
-    /// read here. The window that the socket then knows is at least the one that was announced.
+    /// The conversation begins `waiting` bytes before its end, since `waiting_since`, also if the
+    /// program has read them: what replaces these is read here.
     fn play(
         &mut self,
         handle: SocketHandle,
@@ -127,7 +126,8 @@ impl LinkCore {
             memory: &mut self.memory,
         };
         let options = stream.tracking.options;
-        let waiting = stream.acknowledgements.waiting(now);
+        let room = fast.receive_room(stream.tracking.segment_bytes_max());
+        let waiting = stream.acknowledgements.to_replay(room, now);
         let first = options.and_then(|options| script.play(handle, &fast, options, waiting));
         shared.counters.socket_polls.add(POLLS_OF_A_SCRIPT);
         self.frames_moved += FRAMES_OF_A_SCRIPT;
