@@ -471,7 +471,7 @@ impl Connection {
             }
             if direction != Shutdown::Read {
                 stream.write_shut = true;
-                socket.close();
+                stream.close(socket);
                 stream.senders.wake_all();
             }
             Ok(())

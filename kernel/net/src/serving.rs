@@ -17,6 +17,9 @@ use crate::work::give_turn;
 
 /// When a connection that found no memory to leave the fast path tries again.
 const NO_MEMORY_MICROSECONDS: u64 = 100_000;
+/// How long a reset waits for the hardware address of the next hop, or for room in the device:
+/// smoltcp asks for the address each second.
+const RESET_MICROSECONDS: u64 = 3_000_000;
 
 impl LinkCore {
     pub(crate) fn serve_stream(
@@ -89,6 +92,7 @@ impl LinkCore {
         // A peer of which a segment has just arrived is not silent, and a connection without an
         // owner has a timer.
         if !ask_first
+            && socket.state() != State::Closed
             && stream.silence_deadline(socket, shared, now).is_some_and(|deadline| deadline <= now)
         {
             counters.timeouts.add(1);
@@ -102,6 +106,7 @@ impl LinkCore {
         if stream.holds_unread_past_time_wait(socket, now) {
             return;
         }
+        stream.close_if_due(socket);
         let before = Snapshot::of(socket);
         let Egress { wish, sent } = self.egress(shared, endpoint, state, now, ask_first);
         let Some((socket, stream)) = state.stream() else { return };
@@ -175,8 +180,8 @@ impl LinkCore {
         }
     }
 
-    /// Retires a connection that has ended. Returns whether it has. `wish` is from
-    /// [`Self::egress`].
+    /// Retires a connection that has ended, as soon as the peer knows. Returns whether it has ended.
+    /// `wish` is from [`Self::egress`].
     fn retire_if_over(
         &mut self,
         shared: &Arc<Shared>,
@@ -188,8 +193,15 @@ impl LinkCore {
         let Some((socket, stream)) = state.stream() else { return false };
         if socket.state() == State::Closed {
             // If a reset had to be sent, `egress` has tried. It is not repeated: if it is lost, the
-            // peer's next segment finds no connection and is answered with another one.
-            self.retire(endpoint, state);
+            // peer's next segment finds no connection and is answered with another one. But a peer
+            // that only reads sends none, so it must leave once.
+            let until = stream.closed_since(now) + RESET_MICROSECONDS;
+            let is_to_leave = stream.established && wish.is_some();
+            if is_to_leave && (state.awaiting_neighbour || state.blocked) && now < until {
+                self.rearm(endpoint, state, wish, Some(until), now);
+            } else {
+                self.retire(endpoint, state);
+            }
             return true;
         }
         if let (State::TimeWait, Owner::None, Some((numbers, entered_at))) =

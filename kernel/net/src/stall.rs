@@ -5,6 +5,10 @@
 //! opened. If that data was lost, nothing happens any more. Such a socket has bytes that are not
 //! acknowledged, and wants to be polled at no time. After a second it gets duplicate
 //! acknowledgements that are made up, and sends the first segment again, which starts its timer.
+//!
+//! smoltcp ignores these in LAST-ACK, and if only a FIN is in flight. Only a peer that takes back a
+//! window which it has announced brings that about. Then the connection ends when the peer has been
+//! silent for too long.
 
 use smoltcp::socket::tcp::State;
 use smoltcp::wire::{TcpRepr, TcpSeqNumber};
@@ -28,15 +32,11 @@ impl LinkCore {
     ) -> Option<u64> {
         let shift = state.shift;
         let (socket, stream) = state.stream()?;
-        let sends = matches!(
+        let listens = matches!(
             socket.state(),
-            State::Established
-                | State::CloseWait
-                | State::FinWait1
-                | State::Closing
-                | State::LastAck
+            State::Established | State::CloseWait | State::FinWait1 | State::Closing
         );
-        if !sends || socket.send_queue() == 0 {
+        if !listens || socket.send_queue() == 0 {
             stream.stalled_since = None;
             return None;
         }

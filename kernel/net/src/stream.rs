@@ -96,6 +96,11 @@ impl Snapshot {
             unacknowledged: socket.send_queue(),
         }
     }
+
+    /// Whether the peer has closed its direction.
+    pub(crate) fn has_received_fin(self) -> bool {
+        matches!(self.state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait)
+    }
 }
 
 impl Stream {
@@ -310,6 +315,7 @@ impl Stream {
             counters.resets_sent.add(1);
         }
         self.fail(reason);
+        self.waiting_since = None;
         socket.abort();
         self.receivers.wake_all();
         self.senders.wake_all();
@@ -320,7 +326,31 @@ impl Stream {
     pub(crate) fn disown(&mut self, socket: &mut Socket<'_>, now: u64) {
         self.owner = Owner::None;
         self.waiting_since = Some(now);
-        socket.close();
+        self.close(socket);
+    }
+
+    /// Closes the sending direction, once the peer has room for all that is queued.
+    ///
+    /// If the peer has closed its own direction, smoltcp does not learn from an empty segment any
+    /// more after that how much the peer has room for.
+    pub(crate) fn close(&mut self, socket: &mut Socket<'_>) {
+        let has_room = || socket.send_queue() <= self.tracking.peer_room();
+        if socket.state() != State::CloseWait || has_room() {
+            socket.close();
+        }
+    }
+
+    /// Closes the sending direction if that is due since an earlier call of [`Self::close`].
+    pub(crate) fn close_if_due(&mut self, socket: &mut Socket<'_>) {
+        let is_asked = self.write_shut || matches!(self.owner, Owner::None);
+        if is_asked && socket.state() == State::CloseWait {
+            self.close(socket);
+        }
+    }
+
+    /// Since when the socket is known to be closed.
+    pub(crate) fn closed_since(&mut self, now: u64) -> u64 {
+        *self.waiting_since.get_or_insert(now)
     }
 
     /// Whether bytes can be queued now. Registers `waker` if that would block. Without a socket the
@@ -414,7 +444,13 @@ impl Stream {
         let limit = match socket.state() {
             State::SynSent => Some(configuration.connect_timeout_microseconds),
             State::SynReceived => Some(configuration.handshake_timeout_microseconds),
-            State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck if orphan => {
+            State::FinWait1
+            | State::FinWait2
+            | State::Closing
+            | State::CloseWait
+            | State::LastAck
+                if orphan =>
+            {
                 Some(early(configuration.orphan_timeout_microseconds))
             }
             State::FinWait1 | State::Closing | State::LastAck => Some(transmission),

@@ -4,8 +4,8 @@
 mod common;
 
 use common::*;
-use cops_net::{Connection, Error, Shutdown};
-use std::sync::Arc;
+use cops_net::{Connection, Error, Listener, Shutdown};
+use std::sync::{Arc, Mutex};
 
 #[test]
 fn half_close_leaves_the_other_direction_open() {
@@ -376,4 +376,136 @@ fn simultaneous_close() {
         world.a.stack.statistics().time_wait_now + world.b.stack.statistics().time_wait_now,
         0
     );
+}
+
+/// Counts the resets that leave `host`.
+fn count_resets(host: &Host) -> Arc<Mutex<usize>> {
+    let resets = Arc::new(Mutex::new(0));
+    let counted = resets.clone();
+    host.outgoing.lock().unwrap().filter = Some(Box::new(move |frame| {
+        if tcp_flags_and_length(frame).is_some_and(|(flags, _)| flags & RST != 0) {
+            *counted.lock().unwrap() += 1;
+        }
+        true
+    }));
+    resets
+}
+
+/// A connection that has been silent for so long. What the client has sent last, the server has not
+/// read, so the server's end is a reset.
+fn silent_for(microseconds: u64, fast_path: bool) -> (World, Listener, Connection, Connection) {
+    let mut world = World::with(|configuration| configuration.fast_path = fast_path);
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    let (client, server) = world.pair(&listener);
+    for _ in 0..5 {
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            from.try_send(b"message").unwrap();
+            assert!(world.run_until(SECOND, |_| to.try_receive(&mut [0; 9]) == Ok(7)));
+        }
+    }
+    client.try_send(b"unread").unwrap();
+    world.run_for(microseconds);
+    (world, listener, client, server)
+}
+
+/// After a minute the hardware address of the next hop has to be asked for.
+#[test]
+fn a_reset_waits_for_the_address_of_the_next_hop() {
+    for (seconds, fast_path) in [(1, false), (70, false), (1, true), (70, true)] {
+        let (mut world, _listener, client, server) = silent_for(seconds * SECOND, fast_path);
+        let resets = count_resets(&world.b);
+        drop(server);
+        world.run_for(SECOND);
+        assert_eq!(*resets.lock().unwrap(), 1, "after {seconds} s, fast path: {fast_path}");
+        assert_eq!(client.try_receive(&mut [0; 9]), Err(Error::ConnectionReset));
+        assert_eq!(world.b.stack.statistics().connections_now, 0);
+    }
+}
+
+#[test]
+fn a_reset_waits_for_room_in_the_device() {
+    for fast_path in [false, true] {
+        let (mut world, _listener, client, server) = silent_for(SECOND, fast_path);
+        let resets = count_resets(&world.b);
+        world.b.outgoing.lock().unwrap().capacity = 0;
+        drop(server);
+        world.run_for(SECOND);
+        assert_eq!(*resets.lock().unwrap(), 0);
+        world.b.outgoing.lock().unwrap().capacity = 256;
+        world.b.stack.transmit_ready();
+        world.run_for(SECOND);
+        assert_eq!(*resets.lock().unwrap(), 1, "fast path: {fast_path}");
+        assert_eq!(client.try_receive(&mut [0; 9]), Err(Error::ConnectionReset));
+    }
+}
+
+/// But not for ever.
+#[test]
+fn a_reset_that_cannot_leave_does_not_keep_the_connection() {
+    let (mut world, _listener, _client, server) = silent_for(70 * SECOND, true);
+    world.a.outgoing.lock().unwrap().cut = true;
+    drop(server);
+    world.run_for(2 * SECOND);
+    assert_eq!(world.b.stack.statistics().connections_now, 1);
+    world.run_for(2 * SECOND);
+    assert_eq!(world.b.stack.statistics().connections_now, 0);
+}
+
+/// A client asks, closes its direction, and reads after a pause what did not fit into its window.
+/// The server has long closed its own direction then.
+#[test]
+fn an_answer_reaches_a_peer_that_has_closed_its_direction_and_reads_later() {
+    const ANSWER: usize = 8000;
+    for (seconds, fast_path, part) in
+        [(3, false, 500), (35, false, 4096), (50, true, 4096), (3, true, 500)]
+    {
+        let mut world = World::with(|configuration| configuration.fast_path = fast_path);
+        let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+        let (client, server) = world.pair(&listener);
+        client.try_send(b"question").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let mut left = ANSWER;
+        assert!(world.run_until(SECOND, |_| {
+            left -= server.try_send(&[5; ANSWER][..left]).unwrap_or(0);
+            left == 0
+        }));
+        assert_eq!(server.try_receive(&mut [0; 9]), Ok(8));
+        drop(server);
+        world.run_for(seconds * SECOND);
+        let (begin, mut read, mut has_ended) = (world.now(), 0, false);
+        assert!(world.run_until(60 * SECOND, |_| {
+            match client.try_receive(&mut [0; 4096][..part]) {
+                Ok(0) => has_ended = true,
+                Ok(count) => read += count,
+                Err(Error::WouldBlock) => {}
+                Err(error) => panic!("{error:?} after {read} bytes, {seconds} s"),
+            }
+            has_ended
+        }));
+        assert_eq!(read, ANSWER);
+        let took = world.now() - begin;
+        assert!(took < SECOND / 2, "{took} us, {seconds} s, fast path: {fast_path}");
+        world.run_for(SECOND);
+        assert_eq!(world.b.stack.statistics().connections_now, 0);
+    }
+}
+
+/// What fits into the window of the peer takes the FIN with it.
+#[test]
+fn a_fin_leaves_with_the_last_bytes_if_the_peer_has_room() {
+    let mut world = World::new();
+    let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+    let (client, server) = world.pair(&listener);
+    client.try_send(b"question").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    world.run_for(SECOND);
+    assert_eq!(server.try_receive(&mut [0; 9]), Ok(8));
+    let before = world.b.outgoing.lock().unwrap().carried;
+    server.try_send(b"answer").unwrap();
+    drop(server);
+    world.run_for(SECOND);
+    assert_eq!(client.try_receive(&mut [0; 9]), Ok(6));
+    assert_eq!(client.try_receive(&mut [0; 9]), Ok(0));
+    let frames = world.b.outgoing.lock().unwrap().carried - before;
+    assert!(frames <= 2, "{frames} frames");
 }

@@ -4,9 +4,10 @@
 mod common;
 
 use common::*;
-use cops_net::{DeviceFull, Error, FrameDevice, Stack};
-use std::sync::Arc;
+use cops_net::{DeviceFull, Error, FrameDevice, Shutdown, Stack};
+use smoltcp::wire::{Ipv4Packet, TcpPacket};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Sends `total` bytes in both directions through a faulty network, and checks all of them.
 fn transfer_both_ways(faults: Faults, total: usize) -> World {
@@ -315,5 +316,56 @@ fn a_connection_that_smoltcp_has_forgotten_continues() {
             }
         }
         stalls += world.a.stack.statistics().stalls + world.b.stack.statistics().stalls;
+    }
+}
+
+/// A segment of the tape with this window.
+fn with_window(frame: &[u8], window: u16) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let packet = Ipv4Packet::new_unchecked(&frame[14..]);
+    let (source, destination) = (packet.src_addr().into(), packet.dst_addr().into());
+    let mut segment = TcpPacket::new_unchecked(&mut frame[34..54]);
+    segment.set_window_len(window);
+    segment.fill_checksum(&source, &destination);
+    frame
+}
+
+/// As above, each time: a segment acknowledges a part and closes the window, and the next one opens
+/// it. What was in flight is lost. Also if the peer has closed its own direction before.
+#[test]
+fn what_is_lost_while_the_window_closes_is_sent_again() {
+    for is_half_closed in [false, true] {
+        let mut world = World::with(|configuration| configuration.fast_path = false);
+        let listener = world.b.stack.listen(address("0.0.0.0:7"), 8).unwrap();
+        let (client, server) = world.pair(&listener);
+        server.set_no_delay(true);
+        if is_half_closed {
+            client.shutdown(Shutdown::Write).unwrap();
+        }
+        world.run_for(SECOND);
+        let tape = Arc::new(Mutex::new(Vec::new()));
+        let recorded = tape.clone();
+        world.a.outgoing.lock().unwrap().filter = Some(Box::new(move |frame| {
+            recorded.lock().unwrap().push(frame.to_vec());
+            false
+        }));
+        let mut segments = 0;
+        world.b.outgoing.lock().unwrap().filter = Some(Box::new(move |frame| {
+            segments += usize::from(tcp_flags_and_length(frame).is_some());
+            segments <= 1
+        }));
+        assert_eq!(server.try_send(&[5; 2900]), Ok(2900));
+        world.run_for(100_000);
+        assert_eq!(client.unread_bytes(), 1460);
+        let last = tape.lock().unwrap().last().unwrap().clone();
+        for window in [0, 4096] {
+            world.b.stack.receive(&with_window(&last, window));
+        }
+        world.a.outgoing.lock().unwrap().filter = None;
+        world.b.outgoing.lock().unwrap().filter = None;
+        let arrives = world.run_until(10 * SECOND, |_| client.unread_bytes() == 2900);
+        assert!(arrives, "half closed: {is_half_closed}");
+        assert!(!client.readiness().failed && !server.readiness().failed);
+        assert_eq!(world.b.stack.statistics().stalls, 1);
     }
 }

@@ -86,6 +86,11 @@ impl Tracking {
         usize::from(self.segment_bytes)
     }
 
+    /// The bytes that the peer has room for, from the first one on that it has not acknowledged.
+    pub(crate) fn peer_room(&self) -> usize {
+        self.scaled(self.peer_window)
+    }
+
     /// The bytes of a window that the peer has announced.
     pub(super) fn scaled(&self, window: u16) -> usize {
         let scale = self.options.and_then(|options| options.window_scale).unwrap_or(0);
@@ -110,7 +115,7 @@ impl Tracking {
             self.furthest = self.next_expected;
         }
         let was_opening = matches!(before.state, State::SynSent | State::SynReceived);
-        if was_opening && after.state == State::Established {
+        if was_opening && matches!(after.state, State::Established | State::CloseWait) {
             // smoltcp accepts exactly the number after its own SYN.
             self.unacknowledged = segment.acknowledgement.0 as u32;
         } else {
@@ -118,8 +123,11 @@ impl Tracking {
             self.unacknowledged = self.unacknowledged.wrapping_add(acknowledged as u32);
         }
         let received = after.received.saturating_sub(before.received);
+        let has_ended = after.has_received_fin() && !before.has_received_fin();
         let expected = segment.sequence.0 as u32 == self.next_expected;
-        self.next_expected = self.next_expected.wrapping_add(received as u32);
+        // A FIN has a number, too.
+        self.next_expected =
+            self.next_expected.wrapping_add(received as u32 + u32::from(has_ended));
         let end = segment.end().0 as u32;
         // What is further ahead than any window is not kept.
         let ahead = end.wrapping_sub(self.next_expected);
