@@ -4,7 +4,7 @@
 //! stall or flood).
 //!
 //! Every wait is limited by the suite's patience. So each of some thirty cases takes at most a few
-//! times that.
+//! times that. Cases that wait for the server's own limits run beside the others.
 
 mod client;
 mod malformed;
@@ -12,6 +12,7 @@ mod rude;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::thread;
 use std::time::Duration;
 
 use client::GoodClient;
@@ -38,18 +39,52 @@ pub struct Tally {
     pub failed: usize,
 }
 
+impl Tally {
+    /// Counts what has come of a case, and reports it.
+    fn note(
+        &mut self,
+        case: &Case,
+        result: Result<(), Failure>,
+        report: &mut dyn Write,
+    ) -> io::Result<()> {
+        match result {
+            Ok(()) => {
+                self.passed += 1;
+                writeln!(report, "ok {}", case.name)?;
+            }
+            Err(failure) => {
+                self.failed += 1;
+                writeln!(report, "not ok {}: {failure}", case.name)?;
+            }
+        }
+        report.flush()
+    }
+}
+
 /// The reason why a case failed.
 type Failure = String;
-type Action = Box<dyn Fn(&Suite) -> Result<(), Failure>>;
+type Action = Box<dyn Fn(&Suite) -> Result<(), Failure> + Sync>;
 
 struct Case {
     name: &'static str,
     action: Action,
+    is_beside: bool,
 }
 
 impl Case {
-    fn new(name: &'static str, action: impl Fn(&Suite) -> Result<(), Failure> + 'static) -> Self {
-        Self { name, action: Box::new(action) }
+    fn new(
+        name: &'static str,
+        action: impl Fn(&Suite) -> Result<(), Failure> + Sync + 'static,
+    ) -> Self {
+        Self { name, action: Box::new(action), is_beside: false }
+    }
+
+    /// A case that takes long and runs beside the others.
+    fn beside(
+        name: &'static str,
+        action: impl Fn(&Suite) -> Result<(), Failure> + Sync + 'static,
+    ) -> Self {
+        Self { is_beside: true, ..Self::new(name, action) }
     }
 }
 
@@ -64,23 +99,26 @@ impl Suite {
         let mut tally = Tally::default();
         let mut bystander = GoodClient::open(self);
         let cases = malformed::cases().into_iter().chain(rude::cases());
-        for case in cases.filter(|case| case.name.contains(&self.only)) {
-            match self.check(&case, &mut bystander) {
-                Ok(()) => {
-                    tally.passed += 1;
-                    writeln!(report, "ok {}", case.name)?;
-                }
-                Err(failure) => {
-                    tally.failed += 1;
-                    writeln!(report, "not ok {}: {failure}", case.name)?;
+        let chosen = cases.filter(|case| case.name.contains(&self.only));
+        let (beside, cases): (Vec<_>, Vec<_>) = chosen.partition(|case| case.is_beside);
+        thread::scope(|scope| {
+            let running: Vec<_> =
+                beside.iter().map(|case| (case, scope.spawn(|| (case.action)(self)))).collect();
+            for case in &cases {
+                let result = self.check(case, &mut bystander);
+                if result.is_err() {
                     // This failure must not make the next case fail.
                     bystander = GoodClient::open(self);
                 }
+                tally.note(case, result, report)?;
             }
-            report.flush()?;
-        }
-        writeln!(report, "{} passed, {} failed", tally.passed, tally.failed)?;
-        Ok(tally)
+            for (case, running) in running {
+                let result = running.join().unwrap_or_else(|_| Err("the case panicked".into()));
+                tally.note(case, result.and_then(|()| self.serves_a_new_client()), report)?;
+            }
+            writeln!(report, "{} passed, {} failed", tally.passed, tally.failed)?;
+            Ok(tally)
+        })
     }
 
     fn check(

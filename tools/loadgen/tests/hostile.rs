@@ -54,6 +54,13 @@ fn an_answer_not_given_after_half_close_is_a_failure() {
 }
 
 #[test]
+fn a_server_that_keeps_memory_for_silent_clients_is_a_failure() {
+    let (tally, report) = run(Fault::WaitsForTheRest, 300, "large-headers-and-silence");
+    assert_eq!(tally, Tally { passed: 0, failed: 1 }, "{report}");
+    assert!(report.contains("left the connection open"), "{report}");
+}
+
+#[test]
 fn a_server_that_waits_for_a_silent_client_is_a_failure() {
     let (tally, report) = run(Fault::Sequential, 300, "half-header-and-silence");
     assert_eq!(tally.passed, 0, "{report}");

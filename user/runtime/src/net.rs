@@ -9,6 +9,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 
 use cops_abi::errno::CallResult;
+use cops_abi::linux::socket_option;
 use cops_abi::socket::{self, ADDRESS_BYTES_MAX};
 use cops_abi::syscall::{ACCEPT4, CONNECT};
 
@@ -140,7 +141,8 @@ impl TcpStream {
     /// # Errors
     /// None for a limit that is not zero; zero is none.
     pub fn set_write_timeout(&self, limit: Option<Duration>) -> Result<()> {
-        Ok(system::set_send_timeout(self.fd.raw(), limit.unwrap_or_default())?)
+        let option = socket_option::SEND_TIMEOUT;
+        Ok(system::set_socket_timeout(self.fd.raw(), option, limit.unwrap_or_default())?)
     }
 
     /// The local address.
@@ -194,6 +196,16 @@ impl OwnedReadHalf {
     /// As [`fill`].
     pub fn fill<B: Buffer>(&mut self, buffer: B, start: usize) -> Whole<ReadOwned<'_, B>> {
         fill(&*self.fd, buffer, start)
+    }
+
+    /// Limits how long a synchronous read waits: `read!(half, buffer)` without a coroutine. At the
+    /// limit it fails with `EAGAIN`. `None`: no limit, which is how a stream begins.
+    ///
+    /// # Errors
+    /// None for a limit that is not zero; zero is none.
+    pub fn set_read_timeout(&self, limit: Option<Duration>) -> Result<()> {
+        let option = socket_option::RECEIVE_TIMEOUT;
+        Ok(system::set_socket_timeout(self.fd.raw(), option, limit.unwrap_or_default())?)
     }
 
     /// The same direction as a read that stands, of up to `capacity` bytes at once: at most those

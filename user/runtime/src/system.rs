@@ -10,7 +10,6 @@ use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
 use cops_abi::errno::{CallResult, decode};
-use cops_abi::linux::socket_option;
 use cops_abi::quota::Quota;
 use cops_abi::socket::{self, ADDRESS_BYTES_MAX};
 use cops_abi::statistics::Statistics;
@@ -101,9 +100,13 @@ pub(crate) fn set_kernel_model(model: u8) -> Result<(), Errno> {
     unsafe { call(number::COPS_SET_KERNEL_MODEL, [model.into()]) }.map(drop)
 }
 
-/// Limits how long synchronous writes to a socket wait; zero: no limit.
-pub(crate) fn set_send_timeout(fd: i32, limit: Duration) -> Result<(), Errno> {
-    let (level, name) = socket_option::SEND_TIMEOUT;
+/// Limits how long synchronous reads or writes of a socket wait: with the option of the direction
+/// that `socket_option` has. Zero: no limit.
+pub(crate) fn set_socket_timeout(
+    fd: i32,
+    (level, name): (usize, usize),
+    limit: Duration,
+) -> Result<(), Errno> {
     // Rounded up: 0 would be no limit.
     let microseconds = limit.as_nanos().div_ceil(1000);
     let time = [microseconds / 1_000_000, microseconds % 1_000_000];

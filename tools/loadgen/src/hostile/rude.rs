@@ -5,13 +5,15 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use matrix_message::Operation;
+use matrix_message::{HEADER_BYTES, Operation, PATIENCE_SECONDS};
 
 use super::client::{GoodClient, connect, expect_closed, is_timeout, reset};
 use super::{Case, Failure, Suite};
 
 /// Number of simultaneous silent connections.
 const SILENT_CONNECTIONS: usize = 32;
+/// Number of simultaneous large requests of which the rest does not come.
+const LARGE_REQUESTS: usize = 4;
 /// Number of connects and disconnects, and their time limit.
 const DISCONNECTS: usize = 1_000;
 const DISCONNECTS_TIME: Duration = Duration::from_secs(90);
@@ -34,6 +36,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("half-header-and-silence", |suite| silence_after(suite, 8)),
         Case::new("header-and-silence", |suite| silence_after(suite, 16)),
         Case::new("half-body-and-silence", |suite| silence_after(suite, 16 + 100)),
+        Case::beside("large-headers-and-silence", large_headers_and_silence),
         Case::new("many-silent-connections", many_silent_connections),
         Case::new("half-header-then-close", |suite| partial_request(suite, 8).map(drop)),
         Case::new("half-body-then-close", |suite| partial_request(suite, 16 + 100).map(drop)),
@@ -70,6 +73,26 @@ fn silence_after(suite: &Suite, bytes: usize) -> Result<(), Failure> {
     let silent = partial_request(suite, bytes)?;
     suite.serves_a_new_client()?;
     drop(silent);
+    Ok(())
+}
+
+/// Each of them makes the server keep memory for the largest message, but not for ever.
+fn large_headers_and_silence(suite: &Suite) -> Result<(), Failure> {
+    let partial = || {
+        let mut client = GoodClient::with(suite, Operation::MultiplyU64, 128, 0)?;
+        let request = client.next_request();
+        let header = client.stream.write_all(&request[..HEADER_BYTES]);
+        header.map_err(|error| format!("sending a header: {error}"))?;
+        Ok::<_, Failure>(client.stream)
+    };
+    let silent = (0..LARGE_REQUESTS).map(|_| partial()).collect::<Result<Vec<_>, _>>()?;
+    let give_up = Instant::now() + Duration::from_secs(PATIENCE_SECONDS) + suite.patience;
+    for stream in &silent {
+        // Zero would be no limit.
+        let left = give_up.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        stream.set_read_timeout(Some(left)).map_err(|error| error.to_string())?;
+        expect_closed(stream)?;
+    }
     Ok(())
 }
 

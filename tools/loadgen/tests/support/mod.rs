@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use matrix_message::{
-    Direction, HEADER_BYTES, HEADER_WORDS, Header, as_bytes, as_bytes_mut, perform,
+    Direction, HEADER_BYTES, HEADER_WORDS, Header, SHORT_BYTES, as_bytes, as_bytes_mut, perform,
 };
 
 /// The fault of the server.
@@ -41,6 +41,8 @@ pub enum Fault {
     ForgetsOnHalfClose,
     /// Serves one client after the other.
     Sequential,
+    /// Waits for the rest of a large request without end.
+    WaitsForTheRest,
 }
 
 pub struct Server {
@@ -108,7 +110,12 @@ impl Shared {
                 return Ok(());
             };
             let mut request = vec![0; header.side.elements()];
+            if header.side.message_bytes() > SHORT_BYTES && self.fault != Fault::WaitsForTheRest {
+                // Earlier than it must, so that tests take less time.
+                stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+            }
             stream.read_exact(as_bytes_mut(&mut request))?;
+            stream.set_read_timeout(None)?;
             if self.fault == Fault::LosesWhatFollows {
                 discard(&mut stream)?;
             }

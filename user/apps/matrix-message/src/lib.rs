@@ -72,6 +72,12 @@ pub const HEADER_WORDS: usize = HEADER_BYTES / ELEMENT_BYTES;
 pub const ELEMENT_BYTES: usize = 8;
 /// Largest number of rows and columns.
 pub const MAX_SIDE: u16 = 128;
+/// How long, in seconds, a server waits at most for the rest of a request that is longer than
+/// [`SHORT_BYTES`], and for a client that takes nothing of an answer. Then it ends the connection:
+/// otherwise a few hundred clients could keep the memory of large messages for ever.
+pub const PATIENCE_SECONDS: u64 = 20;
+/// Bytes of a message that costs no more memory than the connection that it comes through.
+pub const SHORT_BYTES: usize = 4096;
 /// Bytes of the largest message, header included.
 pub const MAX_MESSAGE_BYTES: usize =
     HEADER_BYTES + ELEMENT_BYTES * (MAX_SIDE as usize) * (MAX_SIDE as usize);

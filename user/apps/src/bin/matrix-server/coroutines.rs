@@ -65,8 +65,8 @@ fn start(writer: OwnedWriteHalf, priority: Priority) -> Option<Sender<Message>> 
     Some(requests)
 }
 
-/// The next request; `None` at the end of the stream, if the request is invalid, or if there is no
-/// memory for it.
+/// The next request; `None` at the end of the stream, if the request is invalid, if there is no
+/// memory for it, or if the rest of it does not come.
 async fn request(reader: &mut Incoming) -> Option<Message> {
     // Words, as in the message that they become the beginning of.
     let mut words = [0; SHORTEST_WORDS];
@@ -85,7 +85,9 @@ async fn request(reader: &mut Incoming) -> Option<Message> {
     };
     let mut request = Message::beginning_with(&words, header)?;
     if received < request.bytes().len() {
-        let (result, words) = reader.fill(request.take_words(), received).await;
+        let rest = reader.fill(request.take_words(), received);
+        let (result, words) =
+            if request.is_large() { timeout(PATIENCE, rest).await.ok()? } else { rest.await };
         request.put_words(words);
         result.ok()?;
     }

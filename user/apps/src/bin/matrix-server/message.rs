@@ -3,7 +3,8 @@
 //!
 //! Without a limit, clients that send and never read could exhaust the memory: with full queues,
 //! one of them holds more than a megabyte. A client that makes a request over the limit is
-//! disconnected; others are not affected.
+//! disconnected; others are not affected. Nor can clients use up the limit for long by requests of
+//! which they never send the rest.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,14 +13,16 @@ use cops::abi::layout::PAGE_BYTES;
 use cops::memory::zeroed_words;
 use cops::time::Duration;
 use matrix_message::{
-    ELEMENT_BYTES, HEADER_WORDS, Header, Side, as_bytes, as_bytes_mut, perform, perform_in_place,
+    ELEMENT_BYTES, HEADER_WORDS, Header, PATIENCE_SECONDS, SHORT_BYTES, Side, as_bytes,
+    as_bytes_mut, perform, perform_in_place,
 };
 
 /// Maximum number of requests, and of answers, that wait in a connection.
 pub const QUEUE_MESSAGES: usize = 4;
 
-/// How long a client may take to receive one answer, which has at most 131 kilobytes.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a client may take to receive one answer, or to send the rest of a large request: at
+/// most 131 kilobytes.
+pub const PATIENCE: Duration = Duration::from_secs(PATIENCE_SECONDS);
 
 /// Length of the shortest message: one element. No read at the beginning of a message requests
 /// more, so none takes a byte of the next message.
@@ -77,6 +80,11 @@ impl Message {
         if let Some(place) = self.words.first_chunk_mut() {
             *place = header.words();
         }
+    }
+
+    /// Whether the rest of it is not waited for without end.
+    pub fn is_large(&self) -> bool {
+        self.header.side.message_bytes() > SHORT_BYTES
     }
 
     /// The priority class of its connection.

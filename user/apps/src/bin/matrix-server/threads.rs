@@ -61,8 +61,8 @@ fn start_others(
     Ok(requests)
 }
 
-/// The next request; `None` at the end of the stream, if the request is invalid, or if there is no
-/// memory for it.
+/// The next request; `None` at the end of the stream, if the request is invalid, if there is no
+/// memory for it, or if nothing more of it comes for a while.
 fn request(reader: &OwnedReadHalf) -> Option<Message> {
     // Words, as in the message that they become the beginning of.
     let mut words = [0; SHORTEST_WORDS];
@@ -77,8 +77,15 @@ fn request(reader: &OwnedReadHalf) -> Option<Message> {
         }
     };
     let mut request = Message::beginning_with(&words, header)?;
+    let is_limited = request.is_large();
+    if is_limited {
+        reader.set_read_timeout(Some(PATIENCE)).ok()?;
+    }
     while received < request.bytes().len() {
         received += read(reader, request.bytes_mut().get_mut(received..)?)?;
+    }
+    if is_limited {
+        reader.set_read_timeout(None).ok()?;
     }
     Some(request)
 }
