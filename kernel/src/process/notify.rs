@@ -276,27 +276,26 @@ impl Process {
     /// that is more urgent than their level: they become as urgent.
     #[inline(never)]
     fn raise_within_polls(&self) {
-        let mut found = [const { None }; MAX_CPUS];
         let cpus = self.cpus.lock();
         let waiting = cpus.workers().filter(|(cpu, state)| match state {
             CpuState::Runnable => true,
             CpuState::Running { .. } => matches!(cpu.entity.standing(), Standing::Paused { .. }),
             _ => false,
         });
-        let risen =
+        let mut risen =
             waiting.filter(|(cpu, _)| self.urgency(cpu).is_more_urgent_than(cpu.priority()));
-        for (place, (cpu, state)) in found.iter_mut().zip(risen) {
+        // Nearly always: in a program of threads this is asked at each of their calls.
+        let Some((cpu, state)) = risen.next() else { return };
+        let mut found = [const { None }; MAX_CPUS];
+        found[0] = Some((cpu.clone(), state));
+        for (place, (cpu, state)) in found.iter_mut().skip(1).zip(risen) {
             *place = Some((cpu.clone(), state));
         }
         drop(cpus);
-        let mut any = false;
         for (cpu, state) in found.iter().flatten() {
             self.urgency_changed(cpu, *state);
-            any = true;
         }
-        if any {
-            self.publish();
-        }
+        self.publish();
     }
 
     /// False if the calling virtual CPU is the only one.
