@@ -21,9 +21,10 @@ use cops_lock::MutexGuard;
 use super::pool::{self, CellIndex, Looked};
 use super::{Call, Delivery, Operation, StandingRead, Submitted, deliver, polled, submit};
 use crate::arch;
+use crate::mm::quota::{self, Family};
 use crate::portions;
 use crate::process::{self, Process};
-use crate::sched::{self, Waiter, Waiting};
+use crate::sched::{self, Asked, Waiter, Waiting};
 use crate::trace;
 
 #[derive(Default)]
@@ -82,11 +83,13 @@ pub(super) fn start(
     process: Arc<Process>,
     operation: Operation,
     delivery: Delivery,
-    priority: Priority,
+    asked: Asked,
     begin_waiting: impl FnOnce(CoroutineId),
 ) -> Result<NonZeroU64, Errno> {
     let index = pool::allocate()?;
     let mut guard = index.lock();
+    // With the cell locked: see `super::renew_some`.
+    let priority = process.ceiling.allowed(asked);
     // The data word is a number: it is never dereferenced, and nothing has to be freed.
     let data = core::ptr::without_provenance_mut(index.number() as usize);
     // SAFETY: `poll` and `drop_nothing` accept any data word: they look up the number and check
@@ -100,7 +103,7 @@ pub(super) fn start(
     };
     begin_waiting(coroutine);
     let handle = guard.begin(index, &process, Some(coroutine));
-    let call = guard.call.insert(Call { process, operation, delivery, priority });
+    let call = guard.call.insert(Call { process, operation, delivery, asked, priority });
     if let Some(result) = call.attempt_after_inserting(index, coroutine) {
         // In the time slice of the calling process.
         drop(finish(guard, index, result));
@@ -118,10 +121,11 @@ pub(super) fn start_polled(
     process: Arc<Process>,
     operation: Operation,
     delivery: Delivery,
-    priority: Priority,
+    asked: Asked,
 ) -> Result<NonZeroU64, Errno> {
     let index = pool::allocate()?;
     let mut guard = index.lock();
+    let priority = process.ceiling.allowed(asked);
     let handle = guard.begin(index, &process, None);
     // With the cell locked: the service finds the call in it.
     if let Err(error) = polled::submit(handle, priority) {
@@ -129,7 +133,7 @@ pub(super) fn start_polled(
         pool::release(index);
         return Err(error);
     }
-    guard.call = Some(Call { process, operation, delivery, priority });
+    guard.call = Some(Call { process, operation, delivery, asked, priority });
     NonZeroU64::new(handle).ok_or(Errno::ENOMEM)
 }
 
@@ -274,7 +278,7 @@ fn finish(
 ) -> Option<Arc<Process>> {
     guard.coroutine = None;
     // Taken apart at once: as a whole, it would be copied at each step.
-    let Call { process, mut operation, delivery, mut priority } = guard.call.take()?;
+    let Call { process, mut operation, delivery, mut priority, .. } = guard.call.take()?;
     drop(guard);
     operation.remove_waiter(&process, index, result.is_err());
     if result.is_ok()
@@ -453,24 +457,53 @@ fn cut_short(mut guard: MutexGuard<'_, Cell>, index: CellIndex) -> Option<Call> 
 pub(super) fn set_priority(
     process: &Arc<Process>,
     handle: u64,
-    priority: Priority,
+    asked: Asked,
 ) -> Result<bool, Errno> {
     let Some((index, mut guard)) = in_flight(process, handle)? else { return Ok(false) };
-    let mut must_attempt = false;
-    if let Some(call) = &mut guard.call
-        && core::mem::replace(&mut call.priority, priority) != priority
-    {
-        must_attempt = call.operation.reorder(&call.process, index, priority);
+    if let Some(call) = &mut guard.call {
+        call.asked = asked;
     }
+    renew(guard, index);
+    Ok(true)
+}
+
+/// Gives a call what its ceiling allows of what it asks for.
+fn renew(mut guard: MutexGuard<'_, Cell>, index: CellIndex) {
     let coroutine = guard.coroutine;
-    drop(guard);
+    let Some(call) = &mut guard.call else { return };
+    let priority = call.process.ceiling.allowed(call.asked);
+    let must_attempt = core::mem::replace(&mut call.priority, priority) != priority
+        && call.operation.reorder(&call.process, index, priority);
+    // With the cell locked: of two that do this, the last one knows what both have changed.
     if let Some(coroutine) = coroutine {
         cops_executor::set_priority(coroutine, priority);
         if must_attempt {
             cops_executor::wake_up(coroutine);
         }
     }
-    Ok(true)
+}
+
+/// As [`super::renew_some`], up to a multiple of `count`.
+pub(super) fn renew_some(family: Family, first: usize, count: usize) -> Option<usize> {
+    let first = pool::existing_from(first)?;
+    let is_it = |cell: &Cell| {
+        cell.call.as_ref().is_some_and(|call| quota::is_within(call.process.family, family))
+    };
+    let end = (first / count + 1) * count;
+    for number in first..end {
+        let Looked::Found(index, guard) = pool::look(number as u32, is_it) else { continue };
+        // That of a thread has the level of the thread, which may have changed since then.
+        let waits = guard.call.as_ref().and_then(|call| {
+            let (Delivery::Cpu { index } | Delivery::Again { index }) = call.delivery else {
+                return None;
+            };
+            Some((call.process.clone(), index))
+        });
+        if !waits.is_some_and(|(process, cpu)| process.renew_call_of_thread(cpu)) {
+            renew(guard, index);
+        }
+    }
+    Some(end)
 }
 
 /// Attempts the standing read with this `handle` for its program, which has emptied the block.
@@ -578,10 +611,14 @@ impl process::Calls for Cells {
         priority: Priority,
     ) -> Result<Option<NonZeroU64>, Errno> {
         let sleep = Operation::sleep_until(deadline_ticks);
-        match submit(process, sleep, Delivery::Alarm { number }, priority, |_| {}) {
+        match submit(process, sleep, Delivery::Alarm { number }, priority.into(), |_| {}) {
             Submitted::Done(result) => result.map(|_| None),
             Submitted::InFlight(handle) => Ok(Some(handle)),
         }
+    }
+
+    fn renew_some(&self, family: Family, first: usize) -> Option<usize> {
+        super::renew_some(family, first)
     }
 
     fn cancel_some(&self, process: &Arc<Process>, first: usize) -> Option<usize> {

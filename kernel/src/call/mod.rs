@@ -82,7 +82,9 @@ use cops_abi::{CoroutineId, Errno, Priority};
 
 use crate::counters::COUNTERS;
 use crate::mm;
+use crate::mm::quota::Family;
 use crate::process::{self, Process};
+use crate::sched::Asked;
 use crate::trace::{self, Event};
 
 /// Registers the cells with `process`, which keeps results in them. Called once at boot.
@@ -145,10 +147,13 @@ struct Call {
     process: Arc<Process>,
     operation: Operation,
     delivery: Delivery,
+    /// What the caller asked for, and what the ceiling has allowed of that.
+    asked: Asked,
     priority: Priority,
 }
 
-/// Attempts `operation`. If it has to wait, a kernel coroutine of this `priority` completes it.
+/// Attempts `operation`. If it has to wait, a kernel coroutine of the priority that is `asked` for,
+/// as far as the ceiling allows, completes it.
 ///
 /// `begin_waiting` is called with that coroutine when it is certain that the call waits, and before
 /// it can complete.
@@ -156,7 +161,7 @@ pub fn submit(
     process: &Arc<Process>,
     mut operation: Operation,
     delivery: Delivery,
-    priority: Priority,
+    asked: Asked,
     begin_waiting: impl FnOnce(CoroutineId),
 ) -> Submitted {
     if let Some(result) = operation.attempt(process) {
@@ -182,17 +187,17 @@ pub fn submit(
         return Submitted::Done(done.ok_or(error));
     }
     // Before another hart can complete it.
-    trace_call(process, delivery, |process, coroutine, token| Event::CallBegin {
-        process,
+    trace_call(process, delivery, |id, coroutine, token| Event::CallBegin {
+        process: id,
         coroutine,
         token,
-        level: priority.level(),
+        level: process.ceiling.allowed(asked).level(),
     });
     let started = match mm::admit() {
         Ok(()) if polled::takes(process, &operation, delivery) => {
-            cell::start_polled(process.clone(), operation, delivery, priority)
+            cell::start_polled(process.clone(), operation, delivery, asked)
         }
-        Ok(()) => cell::start(process.clone(), operation, delivery, priority, begin_waiting),
+        Ok(()) => cell::start(process.clone(), operation, delivery, asked, begin_waiting),
         Err(error) => Err(error),
     };
     match started {
@@ -292,8 +297,8 @@ pub fn cancel(process: &Arc<Process>, handle: u64) -> CallResult {
 ///
 /// # Errors
 /// `EINVAL` for a handle that this process never had.
-pub fn set_priority(process: &Arc<Process>, handle: u64, priority: Priority) -> CallResult {
-    cell::set_priority(process, handle, priority).map(|in_flight| usize::from(!in_flight))
+pub fn set_priority(process: &Arc<Process>, handle: u64, asked: Asked) -> CallResult {
+    cell::set_priority(process, handle, asked).map(|in_flight| usize::from(!in_flight))
 }
 
 /// The program has emptied the block of the standing read with this `handle`, and there may be
@@ -306,8 +311,18 @@ pub fn resume_read(process: &Arc<Process>, handle: u64) -> CallResult {
     cell::resume_read(process, handle)
 }
 
-/// Cells that the reaper looks at in one portion when a process ends.
+/// Cells that one portion of a search through all of them looks at.
 const PORTION_CELLS: usize = 8;
+
+/// The ceilings of processes of `family` have changed: renews the priorities of its calls in a
+/// portion of the cells, from number `first` on. Returns the number to continue with, if there are
+/// more cells.
+///
+/// A call that is put into its cell after that, finds the new ceiling: it reads it with the cell
+/// locked, as this does.
+fn renew_some(family: Family, first: usize) -> Option<usize> {
+    cell::renew_some(family, first, PORTION_CELLS)
+}
 
 /// Cancels calls of `process`, which has ended, in a portion of the cells, from number `first` on.
 /// Returns the number to go on with, if there is more to look at. For the reaper.

@@ -20,6 +20,7 @@ use cops_abi::{Errno, Priority};
 
 use super::fork::Forked;
 use super::spawn::Spawning;
+use super::undelivered::calls;
 use super::{
     Begun, Executing, Forking, Lending, Process, ProcessId, Releasing, Signalling, Sweeping,
     VirtualCpu, children, groups,
@@ -56,12 +57,14 @@ pub enum Resumable {
     Fork(Box<Forking>),
     /// Move the virtual CPUs of this process forward, from this number on, because its ceiling has
     /// become more urgent; then lower the ceilings of the processes of this family, from this
-    /// number on, to this level.
+    /// number on, to this level; then renew the priorities of their calls in flight, from this cell
+    /// on.
     Lower {
         raised: Option<(ProcessId, usize)>,
         family: Family,
         priority: Priority,
-        next: ProcessId,
+        next: Option<ProcessId>,
+        cell: usize,
     },
     /// Send a signal to many processes.
     Signal(Signalling),
@@ -276,7 +279,7 @@ impl Resumable {
             Resumable::Fork(_) | Resumable::Spawn(_) | Resumable::Exec(_) => {
                 Some(Err(Errno::EINVAL))
             }
-            Resumable::Lower { raised, family, priority, next } => {
+            Resumable::Lower { raised, family, priority, next, cell } => {
                 if let Some((id, from)) = raised {
                     let left = children::find(*id).and_then(|process| process.raise_some(*from));
                     if let Some(left) = left {
@@ -285,8 +288,13 @@ impl Resumable {
                     }
                     *raised = None;
                 }
-                let left = children::lower_some(*family, *priority, *next);
-                advance(next, Ok(left))
+                if let Some(from) = next {
+                    *next = children::lower_some(*family, *priority, *from);
+                    return None;
+                }
+                // After all ceilings: a call that is made from now on finds its own.
+                let left = calls().renew_some(*family, *cell);
+                advance(cell, Ok(left))
             }
             Resumable::Signal(signalling) => signalling.resume(process),
             Resumable::HangUp { group, signal, next } => {

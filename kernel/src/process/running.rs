@@ -233,6 +233,15 @@ impl Process {
         }
     }
 
+    /// Makes the call in which virtual CPU `index` waits as urgent as its thread. Returns false if
+    /// that is no thread.
+    pub fn renew_call_of_thread(&self, index: usize) -> bool {
+        let cpu = self.cpus.lock().get(index).map(|(cpu, _)| cpu.clone());
+        let Some(cpu) = cpu.filter(|cpu| cpu.as_thread().is_some()) else { return false };
+        self.renew_call_of(&cpu);
+        true
+    }
+
     /// Makes the call in which `cpu`, a thread, waits as urgent as the thread.
     pub(super) fn renew_call_of(&self, cpu: &VirtualCpu) {
         let Some(coroutine) = CoroutineId::from_raw(cpu.completed_by.load(Relaxed)) else { return };

@@ -12,6 +12,7 @@ use cops_abi::{Errno, Priority};
 use spin::Once;
 
 use super::Process;
+use crate::mm::quota::Family;
 
 /// What processes need of the calls in flight. A cell is named by its number; it belongs to the
 /// caller, from [`Process::complete`] until [`Self::free`].
@@ -51,6 +52,11 @@ pub trait Calls: Sync {
         deadline_ticks: u64,
         priority: Priority,
     ) -> Result<Option<NonZeroU64>, Errno>;
+
+    /// The ceilings of processes of `family` have changed: their calls become as urgent as they
+    /// asked for and the ceiling allows now, in a portion of the cells, from number `first` on.
+    /// Returns the number to continue with, if there are more cells.
+    fn renew_some(&self, family: Family, first: usize) -> Option<usize>;
 
     /// Cancels calls of `process`, which has ended, in a portion of the cells, from number `first`
     /// on. Returns the number to continue with, if there are more cells.

@@ -1,7 +1,7 @@
 //! The urgency of a process: what it publishes in its page and in its ring, limited by its ceiling.
 //!
 //! Whatever a process writes into its page, it cannot become more urgent than its ceiling: every
-//! level from a page or from a call's argument leaves this module capped.
+//! level from a page or from a call's argument leaves this module capped, or as [`Asked`].
 
 use core::sync::atomic::{Ordering::*, fence};
 
@@ -9,8 +9,8 @@ use cops_abi::Priority;
 use cops_abi::inspect::cause;
 use cops_abi::page::MAX_CPUS;
 
-use super::cpu::CpuState;
 use super::{Process, Thread, VirtualCpu};
+use crate::sched::Asked;
 
 /// Virtual CPUs that one portion of [`Process::raise_some`] examines.
 const PORTION_CPUS: usize = 4;
@@ -56,9 +56,6 @@ impl Process {
                 cpu.entity.set_priority(cpu.priority().more_urgent_of(Priority::DEFAULT));
             }
             self.urgency_changed(&cpu, state);
-            if state == CpuState::Waiting && cpu.as_thread().is_some() {
-                self.renew_call_of(&cpu);
-            }
         }
         Some(next)
     }
@@ -69,14 +66,20 @@ impl Process {
         self.page.ceiling.store(self.ceiling.priority().level().into(), Relaxed);
     }
 
-    /// The capped priority of the coroutine that `cpu` claims to run, or of a thread: inherited by
-    /// its calls.
-    pub fn current_priority(&self, cpu: &VirtualCpu) -> Priority {
+    /// The priority of the coroutine that `cpu` claims to run, or of a thread: inherited by its
+    /// calls, as far as the ceiling allows.
+    #[inline]
+    pub fn asked_by(&self, cpu: &VirtualCpu) -> Asked {
         let current = match cpu.as_thread() {
             None => self.page.workers[cpu.index % MAX_CPUS].current_priority(),
             Some(thread) => Some(thread.priority()),
         };
-        self.ceiling.cap(current.unwrap_or(Priority::DEFAULT))
+        current.unwrap_or(Priority::DEFAULT).into()
+    }
+
+    /// The same, capped.
+    pub fn current_priority(&self, cpu: &VirtualCpu) -> Priority {
+        self.ceiling.allowed(self.asked_by(cpu))
     }
 
     /// Levels at which coroutines of this process wait for a worker or for their results in the

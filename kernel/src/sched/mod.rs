@@ -47,7 +47,9 @@ pub use service::{Service, set_priority, spawn_service, spawn_switching};
 pub use switching::{Stopped, Switcher, switching};
 pub use system_page::{make as make_system_page, system_page};
 pub use timer::Timer;
-pub use urgency::{Ceiling, Published, kernel_waiting, publish_hart, publish_hart_in_kernel};
+pub use urgency::{
+    Asked, Ceiling, Published, kernel_waiting, publish_hart, publish_hart_in_kernel,
+};
 pub use wait::{WaitQueue, Waiter, Waiting};
 pub use watch::{WATCH_BYTES, WatchSlot, Watcher};
 

@@ -47,6 +47,25 @@ impl Ceiling {
     }
 }
 
+/// A level that a program asks for. What counts of it is what the ceiling of its process allows at
+/// the time: [`Ceiling::allowed`].
+#[derive(Clone, Copy, Debug)]
+pub struct Asked(Priority);
+
+impl From<Priority> for Asked {
+    fn from(priority: Priority) -> Self {
+        Self(priority)
+    }
+}
+
+impl Ceiling {
+    /// What counts now of what is asked for.
+    #[inline]
+    pub fn allowed(&self, Asked(priority): Asked) -> Priority {
+        self.cap(priority)
+    }
+}
+
 /// The levels that are counted for one process in the system bitmap.
 #[derive(Debug, Default)]
 pub struct Published(AtomicU64);

@@ -172,11 +172,11 @@ fn conclude(context: &mut UserContext, coroutine: usize, reply: Reply) -> Outcom
 #[inline(never)]
 fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> Reply {
     let process = &cpu.process;
-    let priority = process.current_priority(cpu);
+    let asked = process.asked_by(cpu);
     let submitted = if frame.coroutine != 0 {
         let delivery =
             Delivery::Ring { coroutine: frame.coroutine as u64, token: frame.token as u64 };
-        call::submit(process, operation, delivery, priority, |_| {})
+        call::submit(process, operation, delivery, asked, |_| {})
     } else {
         let operation = if process.has_blocking_threads() {
             match model::block(cpu, operation) {
@@ -187,8 +187,10 @@ fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> 
             operation
         };
         let delivery = Delivery::Cpu { index: cpu.index };
-        let begin = |coroutine| process.begin_waiting_for(cpu, coroutine, priority);
-        call::submit(process, operation, delivery, priority, begin)
+        let begin = |coroutine| {
+            process.begin_waiting_for(cpu, coroutine, process.ceiling.allowed(asked));
+        };
+        call::submit(process, operation, delivery, asked, begin)
     };
     match submitted {
         Submitted::Done(result) => Reply::Done(result),
@@ -239,11 +241,12 @@ fn sleep(cpu: &Arc<VirtualCpu>, call: NonZeroU64) -> Reply {
 fn wait_for_answer(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Reply {
     let process = &cpu.process;
     let Some(ask) = resumable::awaited(cpu) else { return Reply::Again };
-    let (delivery, priority) =
-        (Delivery::Again { index: cpu.index }, process.current_priority(cpu));
+    let (delivery, asked) = (Delivery::Again { index: cpu.index }, process.asked_by(cpu));
     let wait = Operation::Answer(ask);
-    let begin = |coroutine| process.begin_waiting_for(cpu, coroutine, priority);
-    match call::submit(process, wait, delivery, priority, begin) {
+    let begin = |coroutine| {
+        process.begin_waiting_for(cpu, coroutine, process.ceiling.allowed(asked));
+    };
+    match call::submit(process, wait, delivery, asked, begin) {
         Submitted::Done(Ok(_)) => Reply::Again,
         Submitted::Done(Err(error)) => {
             resumable::abandon(cpu);

@@ -20,7 +20,8 @@ pub fn ceiling_for_child(process: &Process, asked: Option<Priority>) -> Result<P
 }
 
 /// `set_ceiling(pid or 0, level)`: takes effect at once for the process itself, and in portions for
-/// its descendants and, if its ceiling becomes more urgent, for what of it waits for a hart.
+/// its descendants, for calls in flight and, if its ceiling becomes more urgent, for what of it
+/// waits for a hart.
 pub fn set_ceiling(
     process: &Arc<Process>,
     id: ProcessId,
@@ -33,7 +34,8 @@ pub fn set_ceiling(
             raised: None,
             family: process.family,
             priority: asked,
-            next: process.id + 1,
+            next: Some(process.id + 1),
+            cell: 0,
         });
     }
     let child = children::find(id).ok_or(Errno::ESRCH)?;
@@ -41,7 +43,8 @@ pub fn set_ceiling(
     let asked = ceiling_for_child(process, Some(asked))?;
     let raised = asked.is_more_urgent_than(child.ceiling.priority()).then_some((id, 0));
     child.set_ceiling_below(process, asked);
-    Ok(Resumable::Lower { raised, family: child.family, priority: asked, next: id + 1 })
+    let next = Some(id + 1);
+    Ok(Resumable::Lower { raised, family: child.family, priority: asked, next, cell: 0 })
 }
 
 /// `set_share(per mille)`.
@@ -73,5 +76,5 @@ pub fn donate_priority(cpu: &VirtualCpu, holder: usize) -> CallResult {
 
 /// `set_call_priority(handle, level)`.
 pub fn set_call_priority(process: &Arc<Process>, handle: u64, asked: Priority) -> CallResult {
-    call::set_priority(process, handle, process.ceiling.cap(asked))
+    call::set_priority(process, handle, asked.into())
 }

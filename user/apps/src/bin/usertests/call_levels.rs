@@ -8,11 +8,15 @@ use core::pin::pin;
 use cops::inspect::{self, state};
 use cops::io::{Fd, Read, Write, pipe};
 use cops::memory::statistics;
+use cops::process::{self, ExitCode};
 use cops::sync::Mutex;
 use cops::task::{self, JoinHandle};
+use cops::thread::Builder;
 use futures_util::future::{select, select_all};
 
-use crate::harness::{Failure, Outcome, become_level, level, soon, until};
+use crate::harness::{Failure, Outcome, PROGRAM, become_level, level, soon, until};
+use crate::processes::HELPER;
+use crate::scheduling::end_all;
 use crate::{check_equal, tests};
 
 tests! { call_levels:
@@ -22,7 +26,11 @@ tests! { call_levels:
     a_call_in_flight_inherits_with_its_coroutine,
     each_of_several_calls_in_flight_inherits,
     calls_of_a_chain_of_holders_inherit,
+    calls_in_flight_follow_the_ceiling,
 }
+
+/// Argument of this program for a process with calls in flight.
+pub const WAIT_IN_CALLS: &str = "wait-in-calls";
 
 async fn set_priority_reaches_calls_in_flight() -> Outcome {
     let (mut reader, mut writer) = pipe()?;
@@ -264,4 +272,38 @@ async fn calls_of_a_chain_of_holders_inherit() -> Outcome {
     }
     soon("the waiter", waiter).await??;
     Ok(())
+}
+
+/// The level of the calls of [`wait_in_calls`] without a ceiling.
+const ASKED: u8 = 7;
+
+/// A coroutine and a thread wait in a read.
+pub async fn wait_in_calls() -> ExitCode {
+    let (Ok((mut reader, _writer)), Ok((of_thread, _other_writer))) = (pipe(), pipe()) else {
+        return ExitCode(1);
+    };
+    task::spawn(async move { drop(reader.read(&mut [0; 8]).await) }, level(ASKED));
+    let thread = Builder::new().priority(level(ASKED)).spawn(move || {
+        let _ = cops::read!(of_thread, &mut [0; 8]);
+    });
+    match thread {
+        Ok(_) => core::future::pending().await,
+        Err(_) => ExitCode(2),
+    }
+}
+
+/// Also what has begun under another ceiling. A call that stands may last as long as its process.
+async fn calls_in_flight_follow_the_ceiling() -> Outcome {
+    become_level(3).await;
+    let before = blocked_in_kernel()?;
+    let mut child = process::spawn_below(PROGRAM, &[HELPER, WAIT_IN_CALLS], Some(level(50)))?;
+    let halves = new_halves::<2>(&before, 50).await?;
+    for ceiling in [20, 60, 3, 8, 50] {
+        child.set_ceiling(level(ceiling))?;
+        for half in halves {
+            let expected = u32::from(ceiling.max(ASKED));
+            check_equal!(level_of(half)?, Some(expected), "a call below the ceiling {ceiling}");
+        }
+    }
+    end_all(core::slice::from_mut(&mut child)).await
 }

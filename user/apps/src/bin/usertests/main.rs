@@ -188,6 +188,7 @@ async fn main(arguments: Arguments) -> ExitCode {
         [processes::HELPER, donation::MUTEX] => donation::share_a_mutex().await,
         [processes::HELPER, donation::CHANGED] => donation::change_what_is_polled().await,
         [processes::HELPER, donation::ONCE] => donation::donate_once().await,
+        [processes::HELPER, call_levels::WAIT_IN_CALLS] => call_levels::wait_in_calls().await,
         [processes::HELPER, rest @ ..] => match processes::help(rest) {
             scheduling::RUN_ON => core::future::pending().await,
             code => code,
