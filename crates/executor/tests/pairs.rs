@@ -1,6 +1,6 @@
 //! The table of pairs in `docs/book/transitions.md`: every pair of transitions is in it, with a
 //! scene of `tests/loom` or the reason why the two cannot meet; every scene is in it; and the
-//! figures are those recorded in `docs/results/loom.txt`.
+//! figures are those recorded in `docs/results/loom.txt`. The crate's README has the totals.
 //!
 //! `COPS_RECORD_PAIRS=1` copies the recorded figures into the table instead of comparing them.
 
@@ -10,6 +10,8 @@ use std::fs;
 const CHAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/book/transitions.md");
 const COUNTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/loom.txt");
 const CORE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/core");
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
 const SCENES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/loom");
 
 const TRANSITIONS: [&str; 13] = [
@@ -145,6 +147,32 @@ fn figures_are_the_recorded_ones() {
         assert!(counts.contains_key(&scene), "{scene} is not in docs/results/loom.txt");
     }
     assert!(chapter == renewed, "COPS_RECORD_PAIRS=1 cargo test -p cops-executor --test pairs");
+}
+
+#[test]
+fn the_readme_has_as_many_scenes_and_pairs_as_there_are() {
+    let chapter = fs::read_to_string(CHAPTER).unwrap();
+    let pairs = |rows: &[Vec<&str>]| {
+        rows.iter().map(|row| BTreeSet::from([row[0].to_owned(), row[1].to_owned()])).collect()
+    };
+    let rows = rows(&chapter);
+    let all: BTreeSet<BTreeSet<String>> = pairs(&rows);
+    let with_a_scene: Vec<_> =
+        rows.iter().filter(|row| row[2].starts_with('`')).cloned().collect();
+    let meet: BTreeSet<BTreeSet<String>> = pairs(&with_a_scene);
+    let tests = |file: &str| {
+        fs::read_to_string(format!("{TESTS}/{file}")).unwrap().matches("#[test]\nfn ").count()
+    };
+    // A line may be broken anywhere.
+    let readme = fs::read_to_string(README).unwrap();
+    let readme = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    for expected in [
+        format!("| {} scenes; {} of {} pairs of", scenes().len(), meet.len(), all.len()),
+        format!("`tests/loom_sync.rs` adds {} scenes", tests("loom_sync.rs")),
+        format!("`tests/loom_idle.rs` {} of parked workers", tests("loom_idle.rs")),
+    ] {
+        assert!(readme.contains(&expected), "README.md does not say {expected:?}");
+    }
 }
 
 #[test]
