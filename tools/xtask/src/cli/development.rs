@@ -137,13 +137,13 @@ pub enum ReportAction {
     /// List the data files, the command and commit that made each, and whether the code has changed
     /// since
     List,
-    /// Insert the figures of the data into the documents
+    /// Insert the figures of the data into the documents, and draw the plots beside the data
     Figures {
         /// Write nothing; report what is stale, and which numbers have no data
         #[arg(long)]
         check: bool,
     },
-    /// Make data files again, then insert the figures (takes long). Times of Linux need QEMU 10 or
+    /// Make data files again, then insert the figures and draw the plots (takes long). Times of Linux need QEMU 10 or
     /// newer (COPS_QEMU); a tap device needs root
     Measure {
         /// The files to make, as `list` names them [default: all]

@@ -8,7 +8,7 @@ use crate::build::host;
 use crate::cli::{Report, ReportAction};
 use crate::error::{Because, Failure, Outcome};
 use crate::figures::sources::{self, Age, Make, SOURCES, Source};
-use crate::figures::{self, Data};
+use crate::figures::{self, Data, plots};
 use crate::page;
 use crate::process;
 use crate::qemu::version::Qemu;
@@ -75,7 +75,8 @@ fn list(workspace: &Workspace) -> Outcome<u8> {
 
 fn figures(workspace: &Workspace, check: bool) -> Outcome<u8> {
     if check {
-        let (documents, wrong) = figures::judge(&workspace.root)?;
+        let (documents, mut wrong) = figures::judge(&workspace.root)?;
+        wrong.extend(plots::judge(&plots::draw_all(workspace)?));
         for fault in &wrong {
             println!("{fault}");
         }
@@ -90,6 +91,11 @@ fn figures(workspace: &Workspace, check: bool) -> Outcome<u8> {
         changed += 1;
     }
     println!("{} documents, {changed} changed", documents.len());
+    let plots = plots::draw_all(workspace)?;
+    for plot in plots.iter().filter(|plot| plot.is_stale()) {
+        write_if_changed(&plot.path, &plot.drawn)?;
+        println!("written: {}", plot.name);
+    }
     Ok(0)
 }
 

@@ -19,11 +19,13 @@
 //! - [`check`]: numbers that are not generated
 //! - [`sources`]: the data files, and the command that makes each
 //! - [`faults`]: data files that must not be checked in
+//! - [`plots`]: plots that are checked in beside their data
 
 mod check;
 mod faults;
 mod format;
 mod path;
+pub mod plots;
 pub mod sources;
 mod template;
 

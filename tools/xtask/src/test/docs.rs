@@ -2,7 +2,7 @@
 //! a kernel look there, and their links must not be broken either. The other cases read the text of
 //! the repository: its words (see `prose`), its links (see `links`), files and sections that it
 //! refers to (see `references`), what the book names (see `book`), the table of system calls (see
-//! `calls`), its figures, and the examples of the executor's public items (see `examples`).
+//! `calls`), its figures and plots, and the examples of the executor's public items (see `examples`).
 //! `./cops test --only docs prose` runs one of them.
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::cargo_output::complaints;
 use super::{Case, Context, book, calls, examples, links, prose, references, step};
 use crate::build::{host, vdso};
 use crate::error::Outcome;
-use crate::figures;
+use crate::figures::{self, plots};
 use crate::process::capture;
 use crate::terminal::Progress;
 
@@ -39,6 +39,9 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
         if context.is_chosen(name) {
             cases.push(Case::judged(name, &judge(root)?));
         }
+    }
+    if context.is_chosen("plots") {
+        cases.push(Case::judged("plots", &plots::judge(&plots::draw_all(workspace)?)));
     }
     if context.is_chosen("host") {
         cases.push(document("host", host::cargo(workspace).arg("doc"))?);
