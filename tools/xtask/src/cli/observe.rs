@@ -41,7 +41,7 @@ pub struct Top {
     the file in https://ui.perfetto.dev or in Chrome's about:tracing.\n\n\
     Examples:\n  \
     ./cops trace /bin/hello a b\n  \
-    ./cops trace --smp 1 --icount --out hello.json /bin/hello\n  \
+    ./cops trace --icount --out hello.json /bin/hello\n  \
     ./cops trace --run\n  \
     ./cops trace --run --records 100000 --out server.json"
 )]

@@ -109,3 +109,51 @@ fn garbage_is_refused_with_the_value_in_the_message() {
         assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{contradiction:?}");
     }
 }
+
+/// The command lines of this tool in a line of an example, as words. What a shell does with quotes
+/// and operators is as far as the examples need it.
+fn command_lines(example: &str) -> Vec<Vec<String>> {
+    let words = |rest: &str| {
+        let mut words = Vec::new();
+        for (index, part) in rest.split('\'').enumerate() {
+            if index % 2 == 1 {
+                words.push(part.to_owned());
+                continue;
+            }
+            for word in part.split_whitespace() {
+                if ["|", "&&", "&", ">"].contains(&word) {
+                    return words;
+                }
+                words.push(word.trim_end_matches(';').to_owned());
+                if word.ends_with(';') {
+                    return words;
+                }
+            }
+        }
+        words
+    };
+    example.split("./cops ").skip(1).map(words).collect()
+}
+
+#[test]
+fn a_shells_operators_end_a_command_line_of_an_example() {
+    let lines = command_lines("x | ./cops a 'b c' d; git e; ./cops f g > h; ./cops i &");
+    assert_eq!(lines, [&["a", "b c", "d"][..], &["f", "g"], &["i"]]);
+}
+
+#[test]
+fn every_example_of_a_help_text_is_accepted() {
+    let mut examples = 0;
+    for command in Cli::command().get_subcommands() {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let Some((_, lines)) = help.split_once("Examples:\n") else { continue };
+        for words in lines.lines().flat_map(command_lines) {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            if let Err(error) = parse(&words) {
+                panic!("./cops {}\n{error}", words.join(" "));
+            }
+            examples += 1;
+        }
+    }
+    assert!(examples > 50, "{examples}");
+}
