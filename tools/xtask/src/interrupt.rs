@@ -7,7 +7,8 @@
 //! [`leave_ctrl_c_to_the_child`].
 //!
 //! If this program is killed by SIGKILL, this module cannot act. For that case, children are
-//! started under `setpriv --pdeathsig` where it exists (`tied_to_us`).
+//! started under `setpriv --pdeathsig` where it exists (`tied_to_us`). No signal removes scratch
+//! folders: the next command does (`Workspace::scratch`).
 
 use std::process::{Child, Command};
 use std::sync::Mutex;

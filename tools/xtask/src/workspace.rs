@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
 use crate::error::{Because, Failure, Outcome};
 use crate::process::capture;
 
@@ -67,11 +70,16 @@ impl Workspace {
         if is_at_root { path.strip_prefix(&self.root).unwrap_or(path) } else { path }
     }
 
-    /// A new folder for the files of one run; removed when the guard is dropped.
+    /// A new folder for the files of one run; removed when the guard is dropped. A signal drops no
+    /// guard, so this removes the folders of processes that no longer exist.
     pub fn scratch(&self) -> Outcome<Scratch> {
         static MADE: AtomicU32 = AtomicU32::new(0);
+        let folders = self.target.join("scratch");
+        remove_abandoned(&folders);
         let name = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-        let folder = self.target.join("scratch").join(name);
+        let folder = folders.join(name);
+        // Left by an earlier process with this number.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).because(|| format!("cannot make {}", folder.display()))?;
         Ok(Scratch { folder })
     }
@@ -125,6 +133,20 @@ fn commit_in(repository: &Path) -> Option<String> {
     }
     let packed = read("packed-refs")?;
     packed.lines().find_map(|line| line.strip_suffix(branch)?.strip_suffix(' ').map(str::to_owned))
+}
+
+/// Removes the scratch folders of processes that no longer exist. Best effort: another process may
+/// do the same at this moment.
+fn remove_abandoned(folders: &Path) {
+    for entry in std::fs::read_dir(folders).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.split_once('-')?.0.parse().ok());
+        // Without permission to signal it, it exists too.
+        let is_gone = |pid| test_kill_process(pid) == Err(Errno::SRCH);
+        if owner.and_then(Pid::from_raw).is_some_and(is_gone) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// A folder that is removed when its owner is dropped.
@@ -186,6 +208,31 @@ mod tests {
         assert_eq!(workspace.shown_from(below, true), Path::new("target/results"));
         assert_eq!(workspace.shown_from(below, false), below);
         assert_eq!(workspace.shown_from(Path::new("/b/results"), true), Path::new("/b/results"));
+    }
+
+    #[test]
+    fn a_new_scratch_folder_replaces_those_of_processes_that_no_longer_exist() {
+        let target = std::env::temp_dir().join(format!("xtask-scratch-{}", std::process::id()));
+        let workspace = Workspace { root: target.clone(), target: target.clone() };
+        let mut child = Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let names = [
+            format!("{}-3", child.id()),
+            "1-0".to_owned(),
+            "x-0".to_owned(),
+            format!("{}-12345", std::process::id()),
+        ];
+        for name in &names {
+            std::fs::create_dir_all(target.join("scratch").join(name).join("deep")).unwrap();
+        }
+        let scratch = workspace.scratch().unwrap();
+        let remains = names.map(|name| target.join("scratch").join(name).exists());
+        assert_eq!(remains, [false, true, true, true]);
+        let folder = scratch.file("");
+        assert!(folder.exists());
+        drop(scratch);
+        assert!(!folder.exists());
+        std::fs::remove_dir_all(target).unwrap();
     }
 
     #[test]
