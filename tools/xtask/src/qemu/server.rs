@@ -110,7 +110,7 @@ impl Server {
                     // Of a kernel that is not COPS, everything counts as the firmware's.
                     if matches!(channel, Channel::Stdout | Channel::Firmware) {
                         said.extend_from_slice(&bytes);
-                        if contains(&said, READY) {
+                        if is_ready(&said) {
                             return Ok((self, true));
                         }
                     }
@@ -266,8 +266,11 @@ impl Server {
     }
 }
 
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
+/// Whether a server has said that it listens, to the end of the line: what a command then prints
+/// does not come between the parts of that line.
+fn is_ready(said: &[u8]) -> bool {
+    let found = said.windows(READY.len()).position(|window| window == READY);
+    found.is_some_and(|start| said[start..].contains(&b'\n'))
 }
 
 #[cfg(test)]
@@ -276,8 +279,10 @@ mod tests {
 
     #[test]
     fn the_ready_line_is_found_wherever_it_was_cut() {
-        assert!(contains(b"matrix-server: listening on port 9000\n", READY));
-        assert!(!contains(b"listening on", READY));
+        assert!(is_ready(b"matrix-server: listening on port 9000\n"));
+        assert!(!is_ready(b"\nlistening on"));
+        // The line is not yet whole.
+        assert!(!is_ready(b"begun\nmatrix-server: listening on port 90"));
     }
 
     #[test]
