@@ -15,24 +15,32 @@ use crate::workspace::Workspace;
 /// The section of the kernel's file that has the image.
 const SECTION: &[u8] = b".vdso";
 
-/// Writes a copy of the kernel with this image, a shared object, to `output`.
+/// Writes a copy of the kernel with the image of this file, a shared object, to `output`.
 ///
 /// # Errors
 /// If the image is not one that the kernel could boot with, or is too large.
-pub fn replace(workspace: &Workspace, kernel: &Path, object: &[u8], output: &Path) -> Outcome<()> {
-    let faults = vdso::faults(workspace, object)?;
-    if !faults.is_empty() {
-        return Err(Failure::new(format!(
-            "this is no scheduler image:\n  {}",
-            faults.join("\n  ")
-        ))
-        .advise(
-            "crates/vdso-fifo is an example of one, and crates/vdso/README.md says how to link it",
-        ));
-    }
+pub fn replace(workspace: &Workspace, kernel: &Path, file: &Path, output: &Path) -> Outcome<()> {
+    let object = std::fs::read(file).because(|| format!("cannot read {}", file.display()))?;
+    let image = image(workspace, file, &object)?;
     let bytes = std::fs::read(kernel).because(|| format!("cannot read {}", kernel.display()))?;
-    let bytes = with_image(bytes, vdso::loaded_part(object)?)?;
+    let bytes = with_image(bytes, image)?;
     std::fs::write(output, bytes).because(|| format!("cannot write {}", output.display()))
+}
+
+/// What is booted of a file with these bytes.
+fn image<'o>(workspace: &Workspace, file: &Path, object: &'o [u8]) -> Outcome<&'o [u8]> {
+    let refused = |why: String| {
+        let example = vdso::first_come(workspace);
+        Failure::new(format!("{} is no scheduler image: {why}", file.display())).advise(format!(
+            "each build makes one, {}; crates/vdso/README.md says how to link another one",
+            workspace.shown(&example)
+        ))
+    };
+    let faults = vdso::faults(workspace, object).map_err(|failure| refused(failure.to_string()))?;
+    if !faults.is_empty() {
+        return Err(refused(faults.join("\n  ")));
+    }
+    vdso::loaded_part(object).map_err(|failure| refused(failure.to_string()))
 }
 
 /// The kernel's file with another image.
@@ -66,4 +74,24 @@ fn section(kernel: &[u8]) -> Outcome<Range<usize>> {
     let start = usize::try_from(start).because(unsound)?;
     let length = usize::try_from(length).because(unsound)?;
     Ok(start..start.saturating_add(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_scheduler_is_named_and_so_is_one_that_is() {
+        let workspace = Workspace::locate().unwrap();
+        let kernel = Path::new("/nonexistent");
+        let file = workspace.root.join("Cargo.toml");
+        let failure = replace(&workspace, kernel, &file, kernel).unwrap_err().to_string();
+        let expected = format!("{} is no scheduler image: it is no sound ELF", file.display());
+        assert!(failure.starts_with(&expected), "{failure}");
+        assert!(failure.contains("guest-image/cops-vdso-fifo.so"), "{failure}");
+        // An ELF file of the host.
+        let file = std::env::current_exe().unwrap();
+        let failure = replace(&workspace, kernel, &file, kernel).unwrap_err().to_string();
+        assert!(failure.contains("image: it is no shared object for RISC-V"), "{failure}");
+    }
 }

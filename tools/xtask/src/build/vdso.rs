@@ -89,7 +89,8 @@ fn build_package(
         &mut step,
     )?;
     let object = std::fs::read(&linked).because(|| format!("cannot read {}", linked.display()))?;
-    let violations = vdso_check::violations(&object, &exports)?;
+    let violations =
+        vdso_check::violations(&object, &exports).because(|| "the vDSO image is invalid".into())?;
     if !violations.is_empty() {
         return Err(Failure::new(format!("the vDSO image is invalid:\n  {}", violations.join("\n  "))).advise(
             "it must have no state and no relocations, and its exports are listed in crates/vdso/exports.txt \

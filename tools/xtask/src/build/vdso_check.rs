@@ -35,13 +35,16 @@ const FORBIDDEN_TAGS: [(elf::DynamicTag, &str); 14] = [
     (elf::DT_RELSZ, "DT_RELSZ: dynamic relocations"),
 ];
 
-/// All faults of the image. `exports` is the checked-in list.
+/// All faults of the image. `exports` is the checked-in list. An error too is about the image, which
+/// the caller names.
 pub fn violations(image: &[u8], exports: &BTreeSet<String>) -> Outcome<Vec<String>> {
-    let no_elf = || "the vDSO image is no sound ELF file".to_owned();
+    let no_elf = || "it is no sound ELF file".to_owned();
     let header = Header::parse(image).because(no_elf)?;
     let mut wrong = Vec::new();
     if header.e_machine.get(Endian) != elf::EM_RISCV || header.e_type.get(Endian) != elf::ET_DYN {
+        // Nothing else that it has is to be compared.
         wrong.push("it is no shared object for RISC-V".to_owned());
+        return Ok(wrong);
     }
     let segments = header.program_headers(Endian, image).because(no_elf)?;
     check_segments(segments, image.len() as u64, &mut wrong);
@@ -55,19 +58,19 @@ pub fn violations(image: &[u8], exports: &BTreeSet<String>) -> Outcome<Vec<Strin
 
 /// The bytes of the loaded segment, which is all that is mapped.
 pub fn loaded_part(object: &[u8]) -> Outcome<&[u8]> {
-    let unsound = || "the vDSO image is no sound ELF file".to_owned();
+    let unsound = || "it is no sound ELF file".to_owned();
     let header = Header::parse(object).because(unsound)?;
     let segments = header.program_headers(Endian, object).because(unsound)?;
     let loaded = segments.iter().find(|segment| segment.p_type(Endian) == elf::PT_LOAD);
     let length = loaded.and_then(|segment| usize::try_from(segment.p_filesz(Endian)).ok());
     length
         .and_then(|length| object.get(..length))
-        .ok_or_else(|| Failure::new("the vDSO image has no loaded segment"))
+        .ok_or_else(|| Failure::new("it has no loaded segment"))
 }
 
 /// What is wrong with the name by which a loader knows the image.
 pub fn wrong_name(image: &[u8], expected: &str) -> Outcome<Option<String>> {
-    let no_elf = || "the vDSO image is no sound ELF file".to_owned();
+    let no_elf = || "it is no sound ELF file".to_owned();
     let header = Header::parse(image).because(no_elf)?;
     let segments = header.program_headers(Endian, image).because(no_elf)?;
     let entries = segments.iter().find_map(|segment| segment.dynamic(Endian, image).transpose());
@@ -132,7 +135,7 @@ fn check_segments(
 }
 
 fn check_sections(header: &Header, image: &[u8], wrong: &mut Vec<String>) -> Outcome<()> {
-    let unsound = || "the section headers of the vDSO image are not sound".to_owned();
+    let unsound = || "its section headers are not sound".to_owned();
     let sections = header.sections(Endian, image).because(unsound)?;
     for section in sections.iter() {
         let flags = section.sh_flags(Endian);
@@ -192,10 +195,9 @@ fn dynamic_symbols(entries: &[elf::Dyn64<Endian>], image: &[u8]) -> Outcome<Dyna
         let entry = entries.iter().find(|entry| entry.d_tag(Endian) == tag);
         entry
             .map(|entry| entry.d_val(Endian))
-            .ok_or_else(|| Failure::new(format!("the vDSO image has no {name}")))
+            .ok_or_else(|| Failure::new(format!("it has no {name}")))
     };
-    let outside =
-        |what: &str| Failure::new(format!("{what} of the vDSO image lies outside of the file"));
+    let outside = |what: &str| Failure::new(format!("{what} lies outside of the file"));
     let from = |address: u64| usize::try_from(address).ok().and_then(|start| image.get(start..));
 
     let hash = from(value(elf::DT_HASH, "DT_HASH")?).ok_or_else(|| outside("DT_HASH"))?;

@@ -66,10 +66,8 @@ impl Prepared {
     /// If it is not one that could be booted.
     pub fn with_scheduler(mut self, workspace: &Workspace, file: Option<&Path>) -> Outcome<Self> {
         if let Some(file) = file {
-            let object =
-                std::fs::read(file).because(|| format!("cannot read {}", file.display()))?;
             let kernel = self.scratch.file("kernel");
-            scheduler::replace(workspace, &self.guest.kernel, &object, &kernel)?;
+            scheduler::replace(workspace, &self.guest.kernel, file, &kernel)?;
             self.guest.kernel = kernel;
             self.guest.vdso.object = file.to_owned();
             self.scheduler = Some(file.to_owned());
