@@ -35,8 +35,8 @@ const FORBIDDEN_TAGS: [(elf::DynamicTag, &str); 14] = [
     (elf::DT_RELSZ, "DT_RELSZ: dynamic relocations"),
 ];
 
-/// All faults of the image. `exports` is the checked-in list. An error too is about the image, which
-/// the caller names.
+/// All faults of the image. `exports` is the checked-in list. Faults and errors do not name the
+/// image: the caller does.
 pub fn violations(image: &[u8], exports: &BTreeSet<String>) -> Outcome<Vec<String>> {
     let no_elf = || "it is no sound ELF file".to_owned();
     let header = Header::parse(image).because(no_elf)?;

@@ -143,8 +143,8 @@ pub enum ReportAction {
         #[arg(long)]
         check: bool,
     },
-    /// Make data files again, then insert the figures and draw the plots (takes long). Times of Linux need QEMU 10 or
-    /// newer (COPS_QEMU); a tap device needs root
+    /// Make data files again, then insert the figures and draw the plots (takes long). Times of
+    /// Linux need QEMU 10 or newer (COPS_QEMU); a tap device needs root
     Measure {
         /// The files to make, as `list` names them [default: all]
         names: Vec<String>,

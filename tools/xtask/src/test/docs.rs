@@ -2,8 +2,8 @@
 //! a kernel look there, and their links must not be broken either. The other cases read the text of
 //! the repository: its words (see `prose`), its links (see `links`), files and sections that it
 //! refers to (see `references`), what the book names (see `book`), the table of system calls (see
-//! `calls`), its figures and plots, and the examples of the executor's public items (see `examples`).
-//! `./cops test --only docs prose` runs one of them.
+//! `calls`), its figures and plots, and the examples of the executor's public items (see
+//! `examples`). `./cops test --only docs prose` runs one of them.
 
 use std::path::Path;
 use std::process::Command;

@@ -116,8 +116,8 @@ impl Thread {
     }
 
     /// Sets its priority. A thread that waits for a hart moves at once if it becomes more urgent,
-    /// and a running one is preempted at the next kernel entry if it becomes less urgent. The call in
-    /// which the thread waits follows; other calls in flight keep their priority.
+    /// and a running one is preempted at the next kernel entry if it becomes less urgent. The call
+    /// in which the thread waits follows; other calls in flight keep their priority.
     ///
     /// # Errors
     /// `EINVAL` for a virtual CPU that runs the executor; `ESRCH` if the thread has ended.
