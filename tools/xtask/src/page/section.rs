@@ -37,11 +37,10 @@ impl Section {
             escape(self.title),
             self.what
         );
-        for (title, sentences) in [("Expected", &self.expected), ("Found", &self.found)] {
-            if !sentences.is_empty() {
-                let _ = write!(html, "<h3>{title}</h3>\n{}", list(sentences));
-            }
+        if !self.expected.is_empty() {
+            let _ = write!(html, "<h3>Expected</h3>\n{}", list(&self.expected));
         }
+        html += &found(&self.found);
         for (name, command) in &self.missing {
             let _ = writeln!(
                 html,
@@ -77,10 +76,51 @@ impl Section {
     }
 }
 
+const MET: &str = "<span class=\"met\">Met.</span> ";
+const UNMET: &str = "<span class=\"unmet\">Not met.</span> ";
+
 /// A statement that a claim is met, or is not.
 pub fn judged(is_met: bool, text: &str) -> String {
-    let (class, word) = if is_met { ("met", "Met.") } else { ("unmet", "Not met.") };
-    format!("<span class=\"{class}\">{word}</span> {text}")
+    format!("{}{text}", if is_met { MET } else { UNMET })
+}
+
+/// What was found: how many claims are met, then those that are not, then what is no claim. Those
+/// that are met are folded: they say what was expected.
+fn found(sentences: &[String]) -> String {
+    if sentences.is_empty() {
+        return String::new();
+    }
+    let of = |begin: &str| {
+        let these = sentences.iter().filter(|sentence| sentence.starts_with(begin));
+        these.cloned().collect::<Vec<_>>()
+    };
+    let (met, unmet) = (of(MET), of(UNMET));
+    let others = sentences
+        .iter()
+        .filter(|sentence| ![MET, UNMET].iter().any(|begin| sentence.starts_with(begin)));
+    let others: Vec<String> = others.cloned().collect();
+    let mut html = "<h3>Found</h3>\n".to_owned();
+    if met.len() + unmet.len() > 0 {
+        // Red is for what there is.
+        let class = if unmet.is_empty() { "met" } else { "unmet" };
+        let _ = writeln!(
+            html,
+            "<p><span class=\"met\">{} met</span>, <span class=\"{class}\">{} not met</span>.</p>",
+            met.len(),
+            unmet.len()
+        );
+    }
+    html += &list(&unmet);
+    html += &list(&others);
+    if !met.is_empty() {
+        let _ = write!(
+            html,
+            "<details><summary>{} met</summary>\n{}</details>\n",
+            met.len(),
+            list(&met)
+        );
+    }
+    html
 }
 
 /// Plots beside each other, as many as fit.
@@ -149,4 +189,21 @@ pub fn lines<'r>(
 /// An axis of a number of things, by its powers of two.
 pub fn counted(label: &str) -> Axis {
     Axis::new(label, Scale::Log(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_met_is_counted_and_folded() {
+        let sentences = [judged(true, "A"), judged(false, "B"), "C".to_owned(), judged(true, "D")];
+        let html = found(&sentences);
+        let (open, folded) = html.split_once("<details><summary>2 met</summary>").unwrap();
+        assert!(open.contains(">2 met</span>, <span class=\"unmet\">1 not met</span>."), "{open}");
+        assert!(open.contains("Not met.</span> B") && open.contains("<li>C</li>"), "{open}");
+        assert!(folded.contains("Met.</span> A") && folded.contains("Met.</span> D"), "{folded}");
+        assert!(!found(&["C".to_owned()]).contains("met"));
+        assert_eq!(found(&[]), "");
+    }
 }

@@ -265,6 +265,8 @@ fn elements_are_closed() {
         "li",
         "text",
         "span",
+        "details",
+        "summary",
     ] {
         let open = html.matches(&format!("<{element}>")).count()
             + html.matches(&format!("<{element} ")).count();
