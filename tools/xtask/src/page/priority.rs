@@ -232,6 +232,34 @@ fn of_most_urgent(all: &[Row], rows: &[&Row], vcpus: &str) -> Option<(f64, f64, 
     Some((loaded, unloaded, spread))
 }
 
+/// Whether the mean latencies of classes are in the order of these; if not, which are not.
+fn order(setting: &str, latencies: &[(String, f64)]) -> Option<String> {
+    let ((_, first), (_, last)) = latencies.first().zip(latencies.last())?;
+    let millis = |latency: &f64| short(latency / 1e3);
+    let wrong = latencies.windows(2).filter_map(|pair| {
+        let [(class, latency), (next, of_next)] = pair else { return None };
+        (*latency > of_next * 1.05).then(|| {
+            format!("class {class} has {} ms, class {next} {} ms", millis(latency), millis(of_next))
+        })
+    });
+    let wrong: Vec<String> = wrong.collect();
+    Some(if wrong.is_empty() {
+        let text = format!(
+            "{setting}: mean latencies are in the order of the classes (5% aside), from {} ms to {} \
+             ms.",
+            millis(first),
+            millis(last)
+        );
+        judged(true, &text)
+    } else {
+        let text = format!(
+            "{setting}: mean latencies are not in the order of the classes (5% aside): {}.",
+            wrong.join("; ")
+        );
+        judged(false, &text)
+    })
+}
+
 fn judge(section: &mut Section, name: &str, all: &[Row], rows: &[&Row]) {
     let mut ratios = Vec::new();
     for vcpus in numbers_of_cpus(rows) {
@@ -242,23 +270,12 @@ fn judge(section: &mut Section, name: &str, all: &[Row], rows: &[&Row]) {
         });
         // A class without answers has no latency.
         let answered = |row: &&&&Row| row.number("received").is_none_or(|received| received > 0.0);
-        let latencies: Vec<f64> = classes
+        let latencies: Vec<(String, f64)> = classes
             .iter()
             .filter(answered)
-            .filter_map(|row| row.number("latency_us.mean"))
+            .filter_map(|row| Some((row.shown("class"), row.number("latency_us.mean")?)))
             .collect();
-        let is_ordered = latencies.windows(2).all(|pair| pair[0] <= pair[1] * 1.05);
-        let (Some(first), Some(last)) = (latencies.first(), latencies.last()) else { continue };
-        section.found.push(judged(
-            is_ordered,
-            &format!(
-                "{name}, {}: mean latencies are in the order of the classes (5% \
-                 aside), from {} ms to {} ms.",
-                cpus(&vcpus),
-                short(first / 1e3),
-                short(last / 1e3)
-            ),
-        ));
+        section.found.extend(order(&format!("{name}, {}", cpus(&vcpus)), &latencies));
         if let Some((loaded, unloaded, spread)) = of_most_urgent(all, rows, &vcpus) {
             ratios.push((vcpus, loaded / unloaded, loaded, spread));
         }
