@@ -137,6 +137,7 @@ fn chain(section: &mut Section, material: &Material, literal: &str, lengths: &[O
                 line("threads", "thread", true, theirs[0].clone()),
                 line("coroutines", "coroutine", true, theirs[1].clone()),
             ],
+            notes: Vec::new(),
         }];
         let mut ratios = vec![line("paper 002", "other", true, ratio(&theirs[1], &theirs[0]))];
         for file in &files {
@@ -150,6 +151,7 @@ fn chain(section: &mut Section, material: &Material, literal: &str, lengths: &[O
             x: Axis::new("tasks", Scale::Log(10)),
             y: Axis::new("ratio", Scale::Log(10)),
             series: ratios,
+            notes: Vec::new(),
         });
         section.body += &plots(&drawn);
         if let Some(file) = files.first() {
@@ -182,8 +184,10 @@ fn draw(
     drawn.push(Plot {
         title: format!("COPS, as in the paper{suffix}, {clock}"),
         x: Axis::new("tasks", Scale::Linear),
-        y: Axis::new(unit, Scale::Linear),
+        // On a linear one, coroutines and tokio's tasks are both the zero beside threads.
+        y: Axis::new(unit, Scale::Log(10)),
         series,
+        notes: Vec::new(),
     });
     let per_turn = |system: &str, model: &str| {
         points(
@@ -208,6 +212,7 @@ fn draw(
         x: Axis::new("tasks", Scale::Log(10)),
         y: Axis::new(unit, Scale::Linear),
         series,
+        notes: Vec::new(),
     });
     for mode in ["literal", "steady"] {
         let points = ratio(&of(mode, "coroutine"), &of(mode, "thread"));

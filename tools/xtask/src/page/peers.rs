@@ -93,6 +93,7 @@ fn draw(section: &mut Section, setting: &str, rows: &[&Row]) {
         x: counted("connections"),
         y: Axis::new(unit, scale),
         series: servers(rows, value),
+        notes: Vec::new(),
     };
     let millis = |path: &'static str| move |row: &Row| Some(row.number(path)? / 1e3);
     section.body += &plots(&[

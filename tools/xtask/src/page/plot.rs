@@ -19,6 +19,8 @@ const BOTTOM: f64 = 40.0;
 pub enum Scale {
     /// From 0.
     Linear,
+    /// From 0, with marks at whole numbers only: for what is numbered.
+    Whole,
     /// Logarithmic, with marks at powers of this number.
     Log(u32),
 }
@@ -53,7 +55,10 @@ pub struct Plot {
     pub title: String,
     pub x: Axis,
     pub y: Axis,
+    /// Those of the first colour, which are ours, are drawn above the others.
     pub series: Vec<Series>,
+    /// What the reader would look for in the drawing and not find.
+    pub notes: Vec<String>,
 }
 
 /// The values that an axis shows, and where it has marks.
@@ -67,7 +72,8 @@ struct Range {
 impl Range {
     /// The range of an axis for these values; `None` if there are none that it can show.
     fn of(values: impl Iterator<Item = f64>, scale: Scale) -> Option<Self> {
-        let is_shown = |value: &f64| value.is_finite() && (scale == Scale::Linear || *value > 0.0);
+        let is_logarithmic = matches!(scale, Scale::Log(_));
+        let is_shown = |value: &f64| value.is_finite() && (!is_logarithmic || *value > 0.0);
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(is_shown) {
             (low, high) = (low.min(value), high.max(value));
@@ -76,9 +82,10 @@ impl Range {
             return None;
         }
         match scale {
-            Scale::Linear => {
+            Scale::Linear | Scale::Whole => {
                 let high = if high > 0.0 { high } else { 1.0 };
                 let step = nice_step(high);
+                let step = if scale == Scale::Whole { step.max(1.0) } else { step };
                 let count = (high / step).ceil();
                 let marks = (0..=count as u32).map(|index| f64::from(index) * step).collect();
                 Some(Self { low: 0.0, high: count * step, marks, is_logarithmic: false })
@@ -165,11 +172,13 @@ impl Plot {
              role=\"img\" aria-label=\"{title}\">\n"
         );
         self.draw_axes(&mut svg, &x, &y);
-        for series in &self.series {
+        let (ours, others): (Vec<&Series>, Vec<&Series>) =
+            self.series.iter().partition(|series| series.colour == 0);
+        for series in others.into_iter().chain(ours) {
             draw_series(&mut svg, series, &x, &y);
         }
         svg += "</svg>\n";
-        svg += &self.legend();
+        svg += &self.legend(&self.hidden(&x, &y));
         svg += "</figure>\n";
         svg
     }
@@ -209,7 +218,40 @@ impl Plot {
         );
     }
 
-    fn legend(&self) -> String {
+    /// A sentence that names the lines below that of the first colour, if there are some.
+    fn hidden(&self, x: &Range, y: &Range) -> Option<String> {
+        // A line and its markers are about as thick.
+        const SAME: f64 = 3.0;
+        let mut ours = self.series.iter().filter(|series| series.colour == 0);
+        let (front, None) = (ours.next()?, ours.next()) else { return None };
+        let at = |series: &Series| {
+            let points = series.points.iter().filter(|point| is_shown(point, x, y));
+            points.map(|point| (across(x, point.0), up(y, point.1))).collect::<Vec<_>>()
+        };
+        let front_at = at(front);
+        let is_below = |series: &&Series| {
+            let points = at(series);
+            points.len() > 1
+                && points.iter().all(|(across, up)| {
+                    let is_same =
+                        |other: &(f64, f64)| (across - other.0).hypot(up - other.1) < SAME;
+                    front_at.iter().any(is_same)
+                })
+        };
+        let below = self.series.iter().filter(|series| series.colour != 0).filter(is_below);
+        let names: Vec<&str> = below.map(|series| series.name.as_str()).collect();
+        let (last, first) = names.split_last()?;
+        let names = if first.is_empty() {
+            (*last).into()
+        } else {
+            format!("{} and {last}", first.join(", "))
+        };
+        let (lines, verb) =
+            if first.is_empty() { ("line", "coincides") } else { ("lines", "coincide") };
+        Some(format!("The {lines} of {names} {verb} with that of {}.", front.name))
+    }
+
+    fn legend(&self, hidden: &Option<String>) -> String {
         let mut html = "<p class=\"legend\">".to_owned();
         for series in self.series.iter().filter(|series| !series.points.is_empty()) {
             let dashed = if series.is_dashed { " dashed" } else { "" };
@@ -220,6 +262,10 @@ impl Plot {
                 series.colour,
                 escape(&series.name)
             );
+        }
+        for note in hidden.iter().chain(&self.notes) {
+            html += &escape(note);
+            html.push(' ');
         }
         html + "</p>\n"
     }
@@ -233,10 +279,14 @@ fn up(range: &Range, value: f64) -> f64 {
     HEIGHT - BOTTOM - range.place(value) * (HEIGHT - TOP - BOTTOM)
 }
 
-fn draw_series(svg: &mut String, series: &Series, x: &Range, y: &Range) {
+fn is_shown(point: &(f64, f64), x: &Range, y: &Range) -> bool {
     let is_shown =
         |value: f64, range: &Range| value.is_finite() && (!range.is_logarithmic || value > 0.0);
-    let points = series.points.iter().filter(|point| is_shown(point.0, x) && is_shown(point.1, y));
+    is_shown(point.0, x) && is_shown(point.1, y)
+}
+
+fn draw_series(svg: &mut String, series: &Series, x: &Range, y: &Range) {
+    let points = series.points.iter().filter(|point| is_shown(point, x, y));
     let points: Vec<(f64, f64)> =
         points.map(|point| (across(x, point.0), up(y, point.1))).collect();
     let words = points
@@ -266,8 +316,43 @@ mod tests {
     fn plot(scale: Scale, points: &[(f64, f64)]) -> String {
         let series =
             Series { name: "a < b".into(), colour: 1, is_dashed: false, points: points.to_vec() };
+        of(scale, vec![series]).html()
+    }
+
+    fn of(scale: Scale, series: Vec<Series>) -> Plot {
         let axis = |label: &str| Axis::new(label, scale);
-        Plot { title: "T".into(), x: axis("x"), y: axis("y"), series: vec![series] }.html()
+        Plot { title: "T".into(), x: axis("x"), y: axis("y"), series, notes: Vec::new() }
+    }
+
+    #[test]
+    fn ours_is_drawn_last_and_what_it_hides_is_named() {
+        let series = |name: &str, colour: usize, points: &[(f64, f64)]| Series {
+            name: name.into(),
+            colour,
+            is_dashed: false,
+            points: points.to_vec(),
+        };
+        let lines = vec![
+            series("kcuc", 0, &[(1.0, 10.0), (2.0, 20.0), (4.0, 40.0)]),
+            series("ktut", 1, &[(1.0, 10.1), (2.0, 19.9), (4.0, 39.8)]),
+            series("kcut", 3, &[(1.0, 10.1), (2.0, 19.9), (4.0, 20.0)]),
+            series("ktuc", 4, &[(1.0, 10.0), (4.0, 40.0)]),
+        ];
+        let html = of(Scale::Log(2), lines.clone()).html();
+        let place = |class: &str| html.find(&format!("<path class=\"line {class}\"")).unwrap();
+        assert!(place("c0") > place("c4") && place("c4") > place("c1"), "{html}");
+        let text = "The lines of ktut and ktuc coincide with that of kcuc.";
+        assert!(html.contains(text), "{html}");
+        let html = of(Scale::Log(2), lines[..2].to_vec()).html();
+        assert!(html.contains("The line of ktut coincides with that of kcuc."), "{html}");
+        let html = of(Scale::Log(2), vec![lines[0].clone(), lines[2].clone()]).html();
+        assert!(!html.contains("coincide"), "{html}");
+    }
+
+    #[test]
+    fn what_is_numbered_has_whole_marks() {
+        let marks = Range::of([0.0, 3.0].into_iter(), Scale::Whole).unwrap().marks;
+        assert_eq!(marks, [0.0, 1.0, 2.0, 3.0]);
     }
 
     #[test]

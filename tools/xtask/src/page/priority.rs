@@ -70,8 +70,53 @@ fn graph<'r>(
     scale: Scale,
 ) -> Plot {
     let class = |row: &Row| row.number("class");
-    let x = (&class as &dyn Fn(&'r Row) -> Option<f64>, Axis::new("class", Scale::Linear));
-    lines(title, rows, "vcpus", x, (value, Axis::new(unit, scale)))
+    let x = (&class as &dyn Fn(&'r Row) -> Option<f64>, Axis::new("class", Scale::Whole));
+    let mut plot = lines(title, rows, "vcpus", x, (value, Axis::new(unit, scale)));
+    let numbers = values(rows, "vcpus");
+    for (series, number) in plot.series.iter_mut().zip(&numbers) {
+        series.name = cpus(number);
+    }
+    // A logarithmic axis does not show what has no latency.
+    if scale != Scale::Linear {
+        let missing = numbers.iter().map(|number| {
+            let rows = rows.iter().filter(|row| row.is("vcpus", number));
+            let missing = rows.filter(|row| value(row).is_none_or(|value| value <= 0.0));
+            (cpus(number), missing.map(|row| row.shown("class")).collect())
+        });
+        plot.notes = unanswered(&missing.collect::<Vec<_>>());
+    }
+    plot
+}
+
+/// The different values of a column, in the order of the rows.
+fn values(rows: &[&Row], column: &str) -> Vec<String> {
+    let mut values: Vec<String> = Vec::new();
+    for row in rows {
+        let value = row.shown(column);
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    values
+}
+
+/// Sentences about the classes that got no answer, each with its setting: one if all settings have
+/// the same classes.
+fn unanswered(missing: &[(String, Vec<String>)]) -> Vec<String> {
+    let sentence = |setting: &str, classes: &[String]| {
+        let word = if classes.len() == 1 { "class" } else { "classes" };
+        (!classes.is_empty())
+            .then(|| format!("No answers{setting}: {word} {}.", classes.join(", ")))
+    };
+    if missing.windows(2).all(|pair| pair[0].1 == pair[1].1) {
+        return missing
+            .first()
+            .and_then(|(_, classes)| sentence("", classes))
+            .into_iter()
+            .collect();
+    }
+    let each = missing.iter();
+    each.filter_map(|(name, classes)| sentence(&format!(" with {name}"), classes)).collect()
 }
 
 /// The distributions, of which the page has the quantiles.
@@ -200,11 +245,15 @@ fn distribution(title: &str, rows: &[&Row]) -> Option<Plot> {
         Some(Series { name, colour: index % 8, is_dashed: false, points })
     });
     let series: Vec<Series> = series.collect();
+    let missing = rows.iter().filter(|row| row.points("distribution_us").is_empty());
+    let missing = missing.map(|row| row.shown("class")).collect();
+    let notes = unanswered(&[(String::new(), missing)]);
     (!series.is_empty()).then(|| Plot {
         title: format!("{title}: distribution of latencies"),
         x: Axis::new("ms", Scale::Log(10)),
         y: Axis::new("part of the answers", Scale::Linear),
         series,
+        notes,
     })
 }
 
@@ -300,5 +349,41 @@ fn judge(section: &mut Section, name: &str, all: &[Row], rows: &[&Row]) {
                 cpus(first)
             ),
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The plot of latencies of rows: class, virtual CPUs, latency.
+    fn plot(rows: &[(u32, u32, f64)]) -> Plot {
+        let rows: Vec<Row> = rows
+            .iter()
+            .map(|(class, vcpus, ms)| {
+                let row = json!({ "class": class, "vcpus": vcpus, "ms": ms });
+                Row(row.as_object().expect("an object").clone())
+            })
+            .collect();
+        let rows: Vec<&Row> = rows.iter().collect();
+        graph("T".into(), &rows, &|row| row.number("ms"), "ms", Scale::Log(10))
+    }
+
+    #[test]
+    fn a_class_without_answers_is_named_and_lines_are_called_as_in_headings() {
+        let plot = plot(&[(0, 1, 1.0), (1, 1, 0.0), (0, 2, 1.0), (1, 2, 2.0)]);
+        let names: Vec<&str> = plot.series.iter().map(|series| series.name.as_str()).collect();
+        assert_eq!(names, ["1 virtual CPU", "2 virtual CPUs"]);
+        assert_eq!(plot.notes, ["No answers with 1 virtual CPU: class 1."]);
+        assert!(plot.html().contains("No answers with 1 virtual CPU: class 1."));
+    }
+
+    #[test]
+    fn classes_that_never_have_answers_are_named_once() {
+        let rows = [(0, 1, 1.0), (1, 1, 0.0), (2, 1, 0.0), (0, 2, 1.0), (1, 2, 0.0), (2, 2, 0.0)];
+        assert_eq!(plot(&rows).notes, ["No answers: classes 1, 2."]);
+        assert_eq!(plot(&rows[..1]).notes, [""; 0]);
     }
 }

@@ -183,7 +183,8 @@ pub fn lines<'r>(
             points,
         }
     });
-    Plot { title: title.into(), x: x_axis, y: y_axis, series: series.collect() }
+    let series = series.collect();
+    Plot { title: title.into(), x: x_axis, y: y_axis, series, notes: Vec::new() }
 }
 
 /// An axis of a number of things, by its powers of two.
