@@ -151,6 +151,11 @@ pub fn replace(block: &mut [u8], checksums: bool, name: &[u8], inode: u32, kind:
 /// Makes a linear block of one that belongs to a hash index, or leaves it as it is. The entries of
 /// an index are invisible behind `..` or behind an entry without an inode.
 pub fn remove_index(block: &mut [u8], is_first: bool, checksums: bool) {
+    if !checksums {
+        // Only the tail is missing for a linear block. Without tails, a leaf without names looks
+        // like a node of the index, and there can be any number of such leaves.
+        return;
+    }
     let size = block.len();
     let end = end(block, checksums);
     let at = if is_first { 12 } else { 0 };
@@ -165,9 +170,7 @@ pub fn remove_index(block: &mut [u8], is_first: bool, checksums: bool) {
         rest.fill(0);
     }
     put_u16(block, at + 4, (end - at) as u16);
-    if checksums {
-        write(block, end, TAIL, 0, TAIL_TYPE, b"");
-    }
+    write(block, end, TAIL, 0, TAIL_TYPE, b"");
 }
 
 /// Stores the checksum.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::device::Device;
 use common::image::{self, File, IMAGES, must_be_clean, repaired, tool};
@@ -25,6 +25,15 @@ fn close(file_system: Ext4<Device>, device: &Device, context: &str) {
 
 fn create(file_system: &Ext4<Device>, name: &str) -> Result<u32, Error> {
     run(file_system.create(ROOT, name.as_bytes(), Kind::Regular, NEW)).map(|found| found.inode)
+}
+
+/// Changes an image by the commands of debugfs, one in each line.
+fn debugfs(image: &File, commands: &str) {
+    let script = File::new(commands.as_bytes());
+    let mut debugfs = tool("debugfs");
+    debugfs.arg("-w").arg("-f").arg(&script.0).arg(&image.0);
+    let output = debugfs.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -378,6 +387,39 @@ fn directories_with_an_index_and_unwritten_extents_are_read_and_changed() {
         assert!(content == expected, "{kind}");
         close(file_system, &device, kind);
     }
+}
+
+/// Without checksums, a leaf of an index without names looks like a node of the index. One change
+/// of the directory must not write all of them: it would be too large for one transaction.
+#[test]
+fn a_directory_with_many_empty_leaves_is_changed() {
+    const NAMES: usize = 1000;
+    let options = "-b 1024 -J size=1 -N 2048 -O ^metadata_csum";
+    let device = Device::new(image::make(8 << 20, options));
+    let file_system = open(&device);
+    let directory = run(file_system.create_directory(ROOT, b"directory", NEW)).unwrap().inode;
+    // A block has room for three of them.
+    let name = |count: usize| format!("{count:0>250}");
+    for count in 0..NAMES {
+        let name = name(count);
+        run(file_system.create(directory, name.as_bytes(), Kind::Regular, NEW)).unwrap();
+    }
+    close(file_system, &device, "names");
+    let image = File::new(&device.bytes());
+    let indexed = tool("e2fsck").arg("-fyD").arg(&image.0).output().unwrap();
+    assert!(indexed.status.code() <= Some(1));
+    // The last name stays.
+    let removed = (0..NAMES - 1).map(|count| format!("rm directory/{}\n", name(count)));
+    debugfs(&image, &removed.collect::<String>());
+    must_be_clean(&image.bytes(), "without names");
+    let device = Device::new(image.bytes());
+    let file_system = open(&device);
+    run(file_system.create(directory, b"new", Kind::Regular, NEW)).unwrap();
+    let listed = run(file_system.read_directory(directory, 0, 9)).unwrap();
+    let listed: BTreeSet<_> = listed.into_iter().map(|entry| entry.name).collect();
+    let expected = [".", "..", "new", &name(NAMES - 1)];
+    assert_eq!(listed, expected.iter().map(|name| name.as_bytes().to_vec()).collect());
+    close(file_system, &device, "a new name");
 }
 
 /// Memory: much more is changed and read than the cache holds.
