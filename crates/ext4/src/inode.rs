@@ -26,6 +26,9 @@ const FLAG_HUGE: u32 = 0x4_0000;
 pub const FLAG_EXTENTS: u32 = 0x8_0000;
 const FLAG_INLINE: u32 = 0x1000_0000;
 
+/// Lists name the blocks of an inode, as in ext3 and after `chattr -e`.
+pub const BLOCK_LISTS: Error = Error::Unsupported("a file of block lists instead of extents");
+
 /// A moment: seconds since 1970 and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
@@ -285,6 +288,17 @@ impl Inode {
     /// Whether content is in blocks that extents list.
     pub fn has_extents(&self) -> bool {
         self.flags() & FLAG_EXTENTS != 0
+    }
+
+    /// Whether the content is in blocks, and not in the inode itself. Fails if lists name the
+    /// blocks: neither can they be found, nor can they be freed.
+    pub fn has_blocks(&self) -> Result<bool> {
+        match self.kind()? {
+            Kind::Regular | Kind::Directory | Kind::Symlink if self.has_extents() => Ok(true),
+            Kind::Symlink if (1..BLOCK_SIZE as u64).contains(&self.size()) => Ok(false),
+            Kind::Regular | Kind::Directory | Kind::Symlink => Err(BLOCK_LISTS),
+            _ => Ok(false),
+        }
     }
 
     /// Whether the directory has a hash index.

@@ -422,6 +422,119 @@ fn a_directory_with_many_empty_leaves_is_changed() {
     close(file_system, &device, "a new name");
 }
 
+/// Files as ext3 and `chattr -e` leave them. Without the feature, debugfs makes such ones.
+fn with_block_lists(size: usize, options: &str, commands: &str) -> File {
+    let image = File::new(&image::make(size, options));
+    let content = File::new(&[7; 30_000]);
+    let commands = commands.replace("CONTENT", content.0.to_str().unwrap());
+    debugfs(&image, &format!("feature -extent\n{commands}feature extent\n"));
+    must_be_clean(&image.bytes(), "block lists");
+    image
+}
+
+#[test]
+fn the_last_name_of_a_file_of_block_lists_stays() {
+    let expected = Error::Unsupported("a file of block lists instead of extents");
+    for (kind, size, options) in IMAGES {
+        // Of 60 bytes: the shortest target that is not in the inode.
+        let long = "x".repeat(60);
+        let image = with_block_lists(
+            size,
+            options,
+            &format!("write CONTENT file\nsymlink link {long}\nsymlink short x\nmkdir directory\n"),
+        );
+        let device = Device::new(image.bytes());
+        let file_system = open(&device);
+        let inode = |name: &[u8]| run(file_system.lookup(ROOT, name)).map(|found| found.inode);
+        let unlink = |name: &[u8]| run(file_system.unlink(ROOT, name, NOW));
+        let rename =
+            |from: &[u8], to: &[u8]| run(file_system.rename((ROOT, from), (ROOT, to), true, NOW));
+        let file = inode(b"file").unwrap();
+        let link = inode(b"link").unwrap();
+        let new = create(&file_system, "new").unwrap();
+        let free = run(file_system.statistics()).unwrap();
+        assert_eq!(run(file_system.read(file, 0, &mut [0; 9])), Err(expected), "{kind}");
+        assert_eq!(run(file_system.read_link(link)), Err(expected), "{kind}");
+        let directory = run(file_system.remove_directory(ROOT, b"directory", NOW));
+        assert_eq!(directory, Err(expected), "{kind}");
+        for name in [&b"file"[..], b"link"] {
+            assert_eq!(unlink(name), Err(expected), "{kind}");
+            assert_eq!(rename(b"new", name), Err(expected), "{kind}");
+        }
+        // Other names can go.
+        run(file_system.link(file, ROOT, b"second", NOW)).unwrap();
+        unlink(b"file").unwrap();
+        rename(b"second", b"third").unwrap();
+        assert_eq!(unlink(b"third"), Err(expected), "{kind}");
+        assert_eq!((inode(b"third"), inode(b"link")), (Ok(file), Ok(link)), "{kind}");
+        assert_eq!(inode(b"new"), Ok(new), "{kind}");
+        assert_eq!(run(file_system.statistics()).unwrap(), free, "{kind}");
+        unlink(b"short").unwrap();
+        close(file_system, &device, kind);
+    }
+}
+
+#[test]
+fn a_file_of_block_lists_that_linux_has_begun_to_delete_stays_in_the_list() {
+    for (kind, size, options) in IMAGES {
+        let device = Device::new(with_block_lists(size, options, "").bytes());
+        let file_system = open(&device);
+        let free = run(file_system.statistics()).unwrap();
+        drop(file_system);
+        let names = ["list 1", "list 2", "link", "cut"];
+        let commands = names.map(|name| match name {
+            "link" => format!("symlink link {}\n", "x".repeat(200)),
+            name => format!("write CONTENT \"{name}\"\n"),
+        });
+        let image = with_block_lists(size, options, &commands.concat());
+        let device = Device::new(image.bytes());
+        let file_system = open(&device);
+        for name in ["extents 1", "extents 2"] {
+            let file = create(&file_system, name).unwrap();
+            run(file_system.write(file, 0, &[5; 30_000], NOW)).unwrap();
+        }
+        let inode = |name: &str| run(file_system.lookup(ROOT, name.as_bytes())).unwrap().inode;
+        // The file that is being truncated has its name.
+        let order = ["list 1", "extents 1", "list 2", "cut", "extents 2", "link"];
+        let list: Vec<u32> = order.iter().map(|name| inode(name)).collect();
+        close(file_system, &device, kind);
+        let image = File::new(&device.bytes());
+        let mut commands = format!("set_super_value last_orphan {}\n", list[0]);
+        for (at, (name, inode)) in order.iter().zip(&list).enumerate() {
+            let next = list.get(at + 1).unwrap_or(&0);
+            commands += &format!("set_inode_field <{inode}> dtime @{next}\n");
+            if *name != "cut" {
+                commands += &format!("unlink \"{name}\"\n");
+                commands += &format!("set_inode_field <{inode}> links_count 0\n");
+            }
+        }
+        debugfs(&image, &commands);
+        let device = Device::new(image.bytes());
+        for round in 0..2 {
+            let file_system = open(&device);
+            // Another one comes before them in the list, and leaves it.
+            let new = New { hold: true, ..NEW };
+            let file = run(file_system.create(ROOT, b"file", Kind::Regular, new)).unwrap().inode;
+            run(file_system.unlink(ROOT, b"file", NOW)).unwrap();
+            run(file_system.release(file, NOW)).unwrap();
+            for (name, inode) in order.iter().zip(&list) {
+                let is_gone = run(file_system.attributes(*inode)) == Err(Error::Stale);
+                assert_eq!(is_gone, name.starts_with("extents"), "{kind}, {round}: {name}");
+            }
+            run(file_system.close()).unwrap();
+        }
+        let repaired = repaired(&device.bytes(), kind);
+        must_be_clean(&repaired, kind);
+        let file_system = open(&Device::new(repaired));
+        let found = run(file_system.statistics()).unwrap();
+        assert_eq!(found.free_inodes + 1, free.free_inodes, "{kind}");
+        let cut = run(file_system.lookup(ROOT, b"cut")).unwrap();
+        let block = u64::from(free.block_size);
+        let blocks = cut.sectors * 512 / block;
+        assert_eq!(found.free_blocks + blocks, free.free_blocks, "{kind}");
+    }
+}
+
 /// Memory: much more is changed and read than the cache holds.
 #[test]
 fn memory_has_a_bound() {

@@ -16,7 +16,7 @@ use crate::change::Change;
 use crate::checksum::crc32c;
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
-use crate::inode::Inode;
+use crate::inode::{BLOCK_LISTS, Inode};
 use crate::shared::Source;
 
 /// Where a block of a file is.
@@ -64,7 +64,7 @@ impl Node {
 
 fn root(inode: &Inode) -> Result<Node> {
     if !inode.has_extents() {
-        return Err(Error::Corrupt("a file without extents"));
+        return Err(BLOCK_LISTS);
     }
     let bytes = inode.root().try_into().map_err(|_| Error::Corrupt("inode"))?;
     Ok(Node::Root(bytes))

@@ -22,8 +22,7 @@ const BLOCKS_OF_A_STEP: u32 = 64;
 /// Fails unless the inode has bytes.
 fn must_be_file(inode: &Inode) -> Result<()> {
     match inode.kind()? {
-        Kind::Regular if inode.has_extents() => Ok(()),
-        Kind::Regular => Err(Error::Unsupported("a file of block lists instead of extents")),
+        Kind::Regular => inode.has_blocks().map(drop),
         Kind::Directory => Err(Error::IsDirectory),
         _ => Err(Error::Invalid),
     }
@@ -446,7 +445,7 @@ impl<D: BlockDevice> Ext4<D> {
             return Err(Error::Invalid);
         }
         let length = usize::try_from(inode.size()).unwrap_or(usize::MAX);
-        if !inode.has_extents() {
+        if !inode.has_blocks()? {
             let target = inode.root().get(..length).ok_or(Error::Corrupt("size of a link"))?;
             return Ok(target.to_vec());
         }

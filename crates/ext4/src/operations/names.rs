@@ -279,7 +279,8 @@ impl<D: BlockDevice> Ext4<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`], [`Error::IsDirectory`].
+    /// [`Error::NotFound`], [`Error::IsDirectory`]; [`Error::Unsupported`] for the last name of a
+    /// file of block lists.
     pub async fn unlink(&self, directory: u32, name: &[u8], now: Time) -> Result<()> {
         self.remove_name(directory, name, now, false).await
     }
@@ -327,7 +328,8 @@ impl<D: BlockDevice> Ext4<D> {
 }
 
 /// Counts one name less of an inode, and stores it. Without a name it is an orphan. A directory
-/// must be empty, and its parent has one link less.
+/// must be empty, and its parent has one link less. The last name of an inode of block lists cannot
+/// be dropped.
 pub(super) async fn drop_name<D: BlockDevice>(
     change: &mut crate::change::Change<'_, D>,
     parent: &mut Inode,
@@ -349,6 +351,8 @@ pub(super) async fn drop_name<D: BlockDevice>(
     }
     inode.set_time(CHANGED, now);
     if inode.links() == 0 {
+        // Fails if the blocks could not be freed: then the name stays.
+        inode.has_blocks()?;
         orphans::add(change, inode).await?;
     }
     inode.store(change).await

@@ -13,7 +13,7 @@ use crate::checksum::{crc32c, crc32c_without};
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::extent::{self, Progress};
-use crate::inode::{Inode, Kind, Time};
+use crate::inode::{Inode, Time};
 use crate::shared::Source;
 use crate::superblock;
 
@@ -75,19 +75,13 @@ pub(crate) async fn remove<D: BlockDevice>(
     Ok(())
 }
 
-/// Whether the content of an inode is in blocks, rather than in the inode itself.
-pub(crate) fn has_blocks(inode: &Inode) -> bool {
-    let kind = inode.kind();
-    inode.has_extents() && matches!(kind, Ok(Kind::Regular | Kind::Directory | Kind::Symlink))
-}
-
 /// Frees blocks behind the end, or all if the inode has no name and is not held; one step.
 pub(crate) async fn shrink<D: BlockDevice>(
     change: &mut Change<'_, D>,
     inode: &mut Inode,
     delete: bool,
 ) -> Result<Progress> {
-    if !has_blocks(inode) {
+    if !inode.has_blocks()? {
         return Ok(Progress::Finished);
     }
     let size = if delete { 0 } else { inode.size() };
@@ -191,24 +185,43 @@ impl<D: BlockDevice> Ext4<D> {
         }
     }
 
-    /// Works through the list that a crash left. At mount: no inode is held.
+    /// The inode behind `before` in the list, or the first one for 0; 0 at the end.
+    async fn orphan_after(&self, before: u32) -> Result<u32> {
+        let view = self.core.view().await;
+        if before != 0 {
+            return Ok(Inode::load_any(&view, before).await?.deletion());
+        }
+        let (block, at) = self.core.layout.superblock_place();
+        let block = view.block(block, Check::None).await?;
+        Ok(superblock::first_orphan(block.get(at..).unwrap_or(&[])))
+    }
+
+    /// Works through the list that a crash left. At mount: no inode is held. An inode of block
+    /// lists stays in the list, for Linux or `e2fsck`.
     pub(crate) async fn finish_orphans(&self, now: Time) -> Result<()> {
+        let wrong = Error::Corrupt("list of orphans");
+        // The last one of those that stay.
+        let mut before = 0;
         for _ in 0..=self.core.layout.inodes {
-            let first = {
-                let (block, at) = self.core.layout.superblock_place();
-                let block = self.core.block(block, Check::None).await?;
-                superblock::first_orphan(block.get(at..).unwrap_or(&[]))
-            };
-            if first == 0 {
+            let number = self.orphan_after(before).await?;
+            if number == 0 {
                 return Ok(());
             }
-            if first > self.core.layout.inodes || first < self.core.layout.first_inode {
-                return Err(Error::Corrupt("list of orphans"));
+            if number > self.core.layout.inodes || number < self.core.layout.first_inode {
+                return Err(wrong);
             }
-            self.core.state.lock().await.orphans.insert(first, 0);
-            self.finish_orphan(first, now).await?;
+            let known = self.core.state.lock().await.orphans.insert(number, before);
+            if known.is_some_and(|known| known != before) {
+                // The list is a circle.
+                return Err(wrong);
+            }
+            match self.finish_orphan(number, now).await {
+                Ok(()) => {}
+                Err(Error::Unsupported(_)) => before = number,
+                Err(error) => return Err(error),
+            }
         }
-        Err(Error::Corrupt("list of orphans"))
+        Err(wrong)
     }
 
     /// Keeps an inode alive although its last name may be removed: a file is open. Each call needs

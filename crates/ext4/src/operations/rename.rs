@@ -17,7 +17,8 @@ impl<D: BlockDevice> Ext4<D> {
     ///
     /// [`Error::NotFound`]; [`Error::Exists`] without `replace`; [`Error::IsDirectory`] or
     /// [`Error::NotDirectory`] if only one of both is a directory; [`Error::NotEmpty`];
-    /// [`Error::Invalid`] if a directory would become its own descendant; [`Error::NoSpace`].
+    /// [`Error::Invalid`] if a directory would become its own descendant; [`Error::NoSpace`];
+    /// [`Error::Unsupported`] if a file of block lists would lose its last name.
     pub async fn rename(
         &self,
         from: (u32, &[u8]),
