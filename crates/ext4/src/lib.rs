@@ -131,14 +131,19 @@ impl<D: BlockDevice> Ext4<D> {
     }
 
     /// Commits, and writes all that is in the journal to its place. The longer the last one is ago,
-    /// the more the next [`open`](Ext4::open) has to replay after a crash.
+    /// the more the next [`open`](Ext4::open) has to replay after a crash. Then continues deletions
+    /// and truncations that an error or a dropped future has interrupted, a bounded part of them,
+    /// and only as long as no other operation changes something.
     ///
     /// # Errors
     ///
     /// [`Error::Device`].
     pub async fn checkpoint(&self) -> Result<()> {
         journal::commit(&self.core).await?;
-        journal::checkpoint(&self.core).await
+        journal::checkpoint(&self.core).await?;
+        // What was changed before the call is durable: it does not wait for these.
+        self.continue_orphans(false).await;
+        Ok(())
     }
 
     /// Ends the work with the disk, after which it needs no replay. Returns the device. A file

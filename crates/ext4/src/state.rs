@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::block::Block;
+use crate::inode::Time;
 
 /// How an entry of the cache differs from the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +106,9 @@ pub(crate) struct State {
     /// Inodes in the list that begins in the superblock, each with the one before it; 0 for the
     /// first one. The list has one direction, and an inode may leave it at any place.
     pub orphans: BTreeMap<u32, u32>,
+    /// Those of the list that are being deleted or truncated, with the time at which that began.
+    /// An error, or the drop of the future that does it, leaves one here.
+    pub unfinished: BTreeMap<u32, Time>,
     /// Changes that were published.
     pub published: u64,
     limits: Limits,
@@ -123,6 +127,7 @@ impl State {
             committed: BTreeMap::new(),
             held: BTreeMap::new(),
             orphans: BTreeMap::new(),
+            unfinished: BTreeMap::new(),
             published: 0,
             limits,
         }
@@ -184,9 +189,12 @@ impl State {
         self.published += 1;
         for (inode, before) in orphans {
             match before {
-                Some(before) => self.orphans.insert(inode, before),
-                None => self.orphans.remove(&inode),
-            };
+                Some(before) => _ = self.orphans.insert(inode, before),
+                None => {
+                    self.orphans.remove(&inode);
+                    self.unfinished.remove(&inode);
+                }
+            }
         }
         for (number, (block, status)) in blocks {
             self.make_room();

@@ -455,3 +455,40 @@ fn changes_come_between_the_steps_of_a_deletion() {
     run(file_system.close()).unwrap();
     must_be_clean(&device.bytes(), kind);
 }
+
+/// A checkpoint continues what a dropped future has begun to delete, but not while another
+/// operation changes something: it would wait for its turn, and the next sync would be late.
+#[test]
+fn a_deletion_of_a_dropped_future_is_continued() {
+    let (kind, size, options) = IMAGES[0];
+    let device = Device::new(image::make(size, options));
+    let file_system = open(&device);
+    let make = |name: &[u8]| {
+        let file = run(file_system.create(ROOT, name, Kind::Regular, NEW)).unwrap().inode;
+        run(file_system.write(file, 0, &[1; 100], NOW)).unwrap();
+        file
+    };
+    let other = make(b"other");
+    let before = run(file_system.statistics()).unwrap().free_blocks;
+    let file = make(b"file");
+    for extent in 0..700 {
+        run(file_system.write(file, extent * 8192, &[1; 100], NOW)).unwrap();
+    }
+    run(file_system.close()).unwrap();
+    let file_system = open(&device);
+    let free = || run(file_system.statistics()).unwrap().free_blocks;
+    assert!(!common::poll_once(file_system.unlink(ROOT, b"file", NOW)), "{kind}: in one step");
+    let left = free();
+    assert!(left < before, "{kind}: in one step");
+    // It waits for the block.
+    device.0.lock().unwrap().slow = Some(Random::new(1));
+    let mut change = Box::pin(file_system.write(other, 10, b"new", NOW));
+    assert!(change.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    run(file_system.checkpoint()).unwrap();
+    assert_eq!(free(), left, "{kind}");
+    assert_eq!(run(change), Ok(3));
+    run(file_system.checkpoint()).unwrap();
+    assert_eq!(free(), before, "{kind}");
+    run(file_system.close()).unwrap();
+    must_be_clean(&device.bytes(), kind);
+}

@@ -248,6 +248,71 @@ fn a_file_of_many_extents() {
     close(file_system, &device, kind);
 }
 
+/// An error of the disk at each point of an operation that frees blocks. Either it fails and has
+/// changed nothing, or it succeeds. What it has not freed then is freed later: by checkpoints, or
+/// when the disk is full.
+#[test]
+fn a_deletion_that_an_error_interrupts_is_continued() {
+    let (kind, size, options) = IMAGES[1];
+    let device = Device::new(image::make(size, options));
+    let file_system = open(&device);
+    create(&file_system, "other").unwrap();
+    let free = run(file_system.statistics()).unwrap().free_blocks;
+    let file = create(&file_system, "file").unwrap();
+    for extent in 0..300 {
+        run(file_system.write(file, extent * 2048, &[1; 100], NOW)).unwrap();
+    }
+    close(file_system, &device, kind);
+    let image = device.bytes();
+    for operation in ["unlink", "rename", "truncate"] {
+        let mut interrupted = 0;
+        for requests in 0.. {
+            let context = format!("{kind}, {operation}, {requests} requests");
+            let device = Device::new(image.clone());
+            let file_system = open(&device);
+            let there = |name: &[u8]| run(file_system.lookup(ROOT, name)).is_ok();
+            let free_now = || run(file_system.statistics()).unwrap().free_blocks;
+            let act = || match operation {
+                "unlink" => run(file_system.unlink(ROOT, b"file", NOW)),
+                "rename" => run(file_system.rename((ROOT, b"other"), (ROOT, b"file"), true, NOW)),
+                _ => run(file_system.truncate(file, 0, NOW)).map(drop),
+            };
+            let before = free_now();
+            device.0.lock().unwrap().fail_after = Some(requests);
+            let result = act();
+            let has_failed = device.0.lock().unwrap().fail_after.take().is_none();
+            let is_done = match operation {
+                "unlink" => !there(b"file"),
+                "rename" => !there(b"other"),
+                _ => run(file_system.attributes(file)).unwrap().size == 0,
+            };
+            if operation != "truncate" {
+                assert_eq!(result.is_ok(), is_done, "{context}");
+            }
+            if !is_done {
+                assert_eq!((result, free_now()), (Err(Error::Device), before), "{context}");
+                act().unwrap();
+            }
+            let is_interrupted = free_now() != free;
+            interrupted += u32::from(is_interrupted);
+            if is_interrupted && interrupted % 2 == 0 {
+                let new = create(&file_system, "new").unwrap();
+                while run(file_system.append(new, &[1; 100_000], NOW)).is_ok() {}
+                let length = run(file_system.attributes(new)).unwrap().size;
+                assert!(length > (free - 16) * 1024, "{context}: a full disk has {length} bytes");
+                run(file_system.unlink(ROOT, b"new", NOW)).unwrap();
+            }
+            run(file_system.checkpoint()).unwrap();
+            assert_eq!(free_now(), free, "{context}");
+            close(file_system, &device, &context);
+            if !has_failed {
+                break;
+            }
+        }
+        assert!(interrupted >= 2, "{kind}, {operation}: interrupted {interrupted} times");
+    }
+}
+
 /// A count of free blocks that cannot be: blocks are used and freed all the same.
 #[test]
 fn a_wrong_count_of_free_blocks_in_the_superblock() {

@@ -418,7 +418,10 @@ impl<D: BlockDevice> Ext4<D> {
                 // orphans. A file without a name is there in any case, so it would not know.
                 change = match inode.links() {
                     0 => self.next_alone(change).await?,
-                    _ => self.next(change).await?,
+                    _ => {
+                        self.core.state.lock().await.unfinished.insert(inode.number, now);
+                        self.next(change).await?
+                    }
                 };
                 inode = Inode::load(&change, inode.number).await?;
             }

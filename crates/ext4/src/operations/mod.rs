@@ -13,17 +13,19 @@ pub use self::names::{Entry, New};
 use core::future::poll_fn;
 use core::task::Poll;
 
+use cops_executor::sync::MutexGuard;
+
 use crate::change::Change;
 use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::{Ext4, journal};
 
-/// Runs an operation that allocates, and once more after a commit if the disk was full but for
-/// blocks that were freed and are not yet committed.
+/// Runs an operation that allocates, and once more if the disk was full but for blocks that were
+/// freed and are not yet committed, or can be freed.
 macro_rules! with_space {
     ($file_system:expr, $operation:expr) => {
         match $operation.await {
-            Err($crate::Error::NoSpace) if $file_system.commit_freed().await? => $operation.await,
+            Err($crate::Error::NoSpace) if $file_system.make_space().await? => $operation.await,
             other => other,
         }
     };
@@ -46,7 +48,11 @@ async fn yield_now() {
 impl<D: BlockDevice> Ext4<D> {
     /// Begins a changing operation, when there is room for it in the cache and in the journal.
     pub(crate) async fn change(&self) -> Result<Change<'_, D>> {
-        let turn = self.core.changes.lock().await;
+        self.change_with(self.core.changes.lock().await).await
+    }
+
+    /// The same with the guard of `changes`.
+    async fn change_with<'a>(&'a self, turn: MutexGuard<'a, ()>) -> Result<Change<'a, D>> {
         self.make_room().await?;
         Ok(Change::new(&self.core, turn))
     }
@@ -61,9 +67,7 @@ impl<D: BlockDevice> Ext4<D> {
 
     /// The same, but no other operation comes between the two.
     pub(crate) async fn next_alone<'a>(&'a self, change: Change<'a, D>) -> Result<Change<'a, D>> {
-        let turn = change.publish_and_stay().await?;
-        self.make_room().await?;
-        Ok(Change::new(&self.core, turn))
+        self.change_with(change.publish_and_stay().await?).await
     }
 
     /// Commits, and writes back what is in the journal, if so much has changed that one more
@@ -82,12 +86,14 @@ impl<D: BlockDevice> Ext4<D> {
         Ok(())
     }
 
-    /// Commits if that makes freed blocks available; tells whether it did.
-    pub(crate) async fn commit_freed(&self) -> Result<bool> {
-        let freed = self.core.state.lock().await.has_freed();
-        if freed {
+    /// Makes space if it can: continues deletions that have not ended, and commits, after which
+    /// freed blocks are available. Returns whether there may be more space now.
+    pub(crate) async fn make_space(&self) -> Result<bool> {
+        let mut has_freed = self.continue_orphans(true).await;
+        if self.core.state.lock().await.has_freed() {
             journal::commit(&self.core).await?;
+            has_freed = true;
         }
-        Ok(freed)
+        Ok(has_freed)
     }
 }

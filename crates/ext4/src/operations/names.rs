@@ -323,7 +323,10 @@ impl<D: BlockDevice> Ext4<D> {
         let number = inode.number;
         let unnamed = inode.links() == 0;
         change.publish().await?;
-        if unnamed { self.finish_orphan(number, now).await } else { Ok(()) }
+        if unnamed {
+            self.delete_unnamed(number, now).await;
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 //! more than one step. If a crash interrupts that, the next mount (ours, Linux's, or `e2fsck`)
 //! continues it: an inode without names is deleted, another one is truncated to its size.
 
+use super::yield_now;
 use crate::Ext4;
 use crate::allocate;
 use crate::block::{Check, is_attribute_block};
@@ -16,6 +17,9 @@ use crate::extent::{self, Progress};
 use crate::inode::{Inode, Time};
 use crate::shared::Source;
 use crate::superblock;
+
+/// Steps that one call of [`continue_orphans`](Ext4::continue_orphans) makes at most.
+const MOST_STEPS: u32 = 16;
 
 /// The inode before this one in the list, or 0 if it is the first. `None` if it is not in the list.
 async fn before<D: BlockDevice>(change: &Change<'_, D>, inode: u32) -> Option<u32> {
@@ -138,32 +142,92 @@ async fn release_attributes<D: BlockDevice>(
 
 impl<D: BlockDevice> Ext4<D> {
     /// Finishes what an inode in the list waits for, unless it has no name and is held. Other
-    /// operations come between the steps, and may finish it.
+    /// operations come between the steps, and may finish it. After an error, or if this future is
+    /// dropped, [`continue_orphans`](Ext4::continue_orphans) goes on.
     pub(crate) async fn finish_orphan(&self, number: u32, now: Time) -> Result<()> {
-        let mut change = self.change().await?;
-        loop {
-            let (listed, held) = {
-                let state = self.core.state.lock().await;
-                (state.orphans.contains_key(&number), state.held.contains_key(&number))
-            };
-            if !listed {
+        {
+            let mut state = self.core.state.lock().await;
+            if !state.orphans.contains_key(&number) {
                 return Ok(());
             }
-            let mut inode = Inode::load_any(&change, number).await?;
-            let unnamed = inode.links() == 0;
-            if unnamed && held {
-                return Ok(());
-            }
-            let progress = shrink(&mut change, &mut inode, unnamed).await?;
-            if progress == Progress::Finished {
-                remove(&mut change, &mut inode).await?;
-                if unnamed {
-                    delete(&mut change, &mut inode, now).await?;
-                }
-            }
-            inode.store(&mut change).await?;
-            change = self.next(change).await?;
+            state.unfinished.insert(number, now);
         }
+        while self.step(self.change().await?, number, now).await? == Progress::More {
+            yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Deletes an inode that has lost its last name, unless it is held. The operation that removed
+    /// the name has succeeded, so it does not fail if the deletion does, which is continued later.
+    pub(crate) async fn delete_unnamed(&self, number: u32, now: Time) {
+        let _ = self.finish_orphan(number, now).await;
+    }
+
+    /// Continues what [`finish_orphan`](Ext4::finish_orphan) and truncations have not finished, for
+    /// at most [`MOST_STEPS`] steps. Returns whether something was freed. What fails once more is
+    /// left to the next call. Without `waits`, it ends when another operation changes something.
+    pub(crate) async fn continue_orphans(&self, waits: bool) -> bool {
+        let mut has_freed = false;
+        let mut from = 0;
+        for _ in 0..MOST_STEPS {
+            let next = {
+                let state = self.core.state.lock().await;
+                state.unfinished.range(from..).next().map(|(number, now)| (*number, *now))
+            };
+            let Some((number, now)) = next else { break };
+            let change = match waits {
+                true => self.change().await,
+                false => match self.core.changes.try_lock() {
+                    Some(turn) => self.change_with(turn).await,
+                    None => break,
+                },
+            };
+            let Ok(change) = change else { break };
+            let progress = self.step(change, number, now).await;
+            has_freed |= progress.is_ok();
+            from = if progress == Ok(Progress::More) { number } else { number.saturating_add(1) };
+            yield_now().await;
+        }
+        has_freed
+    }
+
+    /// One step towards what an inode in the list waits for. `Finished` if nothing is left to do.
+    async fn step(&self, change: Change<'_, D>, number: u32, now: Time) -> Result<Progress> {
+        let result = self.try_step(change, number, now).await;
+        if let Err(Error::Corrupt(_) | Error::Unsupported(_)) = result {
+            // It would be the same the next time.
+            self.core.state.lock().await.unfinished.remove(&number);
+        }
+        result
+    }
+
+    async fn try_step(
+        &self,
+        mut change: Change<'_, D>,
+        number: u32,
+        now: Time,
+    ) -> Result<Progress> {
+        let mut inode = Inode::load_any(&change, number).await?;
+        let unnamed = inode.links() == 0;
+        {
+            let mut state = self.core.state.lock().await;
+            let listed = state.orphans.contains_key(&number);
+            if !listed || (unnamed && state.held.contains_key(&number)) {
+                state.unfinished.remove(&number);
+                return Ok(Progress::Finished);
+            }
+        }
+        let progress = shrink(&mut change, &mut inode, unnamed).await?;
+        if progress == Progress::Finished {
+            remove(&mut change, &mut inode).await?;
+            if unnamed {
+                delete(&mut change, &mut inode, now).await?;
+            }
+        }
+        inode.store(&mut change).await?;
+        change.publish().await?;
+        Ok(progress)
     }
 
     /// Begins a change of a file's content. If a truncation of the file was interrupted, finishes
@@ -234,7 +298,8 @@ impl<D: BlockDevice> Ext4<D> {
     ///
     /// # Errors
     ///
-    /// Those of the deletion, which the next mount then repeats; the reference is gone in any case.
+    /// Those of the deletion, which [`checkpoint`](Ext4::checkpoint) then repeats; the reference is
+    /// gone in any case.
     pub async fn release(&self, inode: u32, now: Time) -> Result<()> {
         {
             let mut state = self.core.state.lock().await;

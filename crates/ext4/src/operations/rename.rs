@@ -29,10 +29,10 @@ impl<D: BlockDevice> Ext4<D> {
         check_name(from.1)?;
         check_name(to.1)?;
         let unnamed = with_space!(self, self.rename_once(from, to, replace, now))?;
-        match unnamed {
-            Some(inode) => self.finish_orphan(inode, now).await,
-            None => Ok(()),
+        if let Some(inode) = unnamed {
+            self.delete_unnamed(inode, now).await;
         }
+        Ok(())
     }
 
     /// Returns the inode that lost its last name.

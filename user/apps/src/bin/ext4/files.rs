@@ -247,7 +247,7 @@ impl FileSystem for Files {
         let Ok(node) = inode(node) else { return };
         self.reads.lock().await.remove(&node);
         for _ in 0..count {
-            // What could not be deleted is deleted when the disk is opened again.
+            // What could not be deleted is deleted by a later checkpoint.
             let _ = self.ext4.release(node, now()).await;
         }
     }
