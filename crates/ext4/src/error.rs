@@ -28,7 +28,8 @@ pub enum Error {
     /// The name is empty, has a slash or a zero byte, or is `.` or `..` where these are not
     /// possible; a directory would become its own descendant; the inode has no such property.
     Invalid,
-    /// A directory cannot have a second name.
+    /// A directory cannot have a second name; an inode is immutable or append-only (`chattr +i`,
+    /// `chattr +a`).
     NotPermitted,
     /// The inode number names no file: it never did, or the file is gone.
     Stale,

@@ -310,7 +310,8 @@ impl Inode {
         self.set_flags(self.flags() & !FLAG_INDEX);
     }
 
-    /// Fails if the content must not be changed, or only by appending to it.
+    /// Fails if the inode is immutable, or append-only unless the change only `appends`. To a
+    /// directory, a new name is appended. As in Linux, these forbid more than changes of content.
     pub fn must_be_changeable(&self, appends: bool) -> Result<()> {
         let forbidden = if appends { FLAG_IMMUTABLE } else { FLAG_IMMUTABLE | FLAG_APPEND };
         if self.flags() & forbidden == 0 { Ok(()) } else { Err(Error::NotPermitted) }

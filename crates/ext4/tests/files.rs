@@ -600,6 +600,109 @@ fn a_file_of_block_lists_that_linux_has_begun_to_delete_stays_in_the_list() {
     }
 }
 
+/// What `chattr +i` and `chattr +a` forbid in Linux, and what they do not.
+#[test]
+fn immutable_and_append_only_inodes_keep_their_names_and_attributes() {
+    let (kind, size, options) = IMAGES[0];
+    let device = Device::new(image::make(size, options));
+    let file_system = open(&device);
+    let make = |parent, name: &str| {
+        run(file_system.create(parent, name.as_bytes(), Kind::Regular, NEW)).unwrap().inode
+    };
+    let directory = |parent, name: &str| {
+        run(file_system.create_directory(parent, name.as_bytes(), NEW)).unwrap().inode
+    };
+    let (fixed, growing) = (directory(ROOT, "fixed"), directory(ROOT, "growing"));
+    for parent in [fixed, growing] {
+        make(parent, "file");
+        directory(parent, "directory");
+    }
+    for name in ["immutable", "append", "file"] {
+        make(ROOT, name);
+        directory(ROOT, &format!("{name} directory"));
+    }
+    close(file_system, &device, kind);
+    let image = File::new(&device.bytes());
+    let flags = [("immutable", 0x10), ("append", 0x20)];
+    let mut commands = String::new();
+    for (name, flag) in flags {
+        for name in [name.to_string(), format!("{name} directory")] {
+            commands += &format!("set_inode_field \"{name}\" flags {:#x}\n", 0x8_0000 | flag);
+        }
+    }
+    commands += "set_inode_field fixed flags 0x80010\nset_inode_field growing flags 0x80020\n";
+    debugfs(&image, &commands);
+    must_be_clean(&image.bytes(), kind);
+    let device = Device::new(image.bytes());
+    let file_system = open(&device);
+    let refused = Err(Error::NotPermitted);
+    let inode = |parent, name: &str| {
+        run(file_system.lookup(parent, name.as_bytes())).map(|found| found.inode)
+    };
+    let unlink = |parent, name: &str| run(file_system.unlink(parent, name.as_bytes(), NOW));
+    let remove =
+        |parent, name: &str| run(file_system.remove_directory(parent, name.as_bytes(), NOW));
+    let link = |inode, parent, name: &str| {
+        run(file_system.link(inode, parent, name.as_bytes(), NOW)).map(drop)
+    };
+    let rename = |from, name: &str, to, new: &str| {
+        let (from, to) = ((from, name.as_bytes()), (to, new.as_bytes()));
+        run(file_system.rename(from, to, true, NOW))
+    };
+    let create = |parent, name: &str| {
+        run(file_system.create(parent, name.as_bytes(), Kind::Regular, NEW)).map(drop)
+    };
+    for (name, _) in flags {
+        let folder = format!("{name} directory");
+        assert_eq!(unlink(ROOT, name), refused, "{name}");
+        assert_eq!(remove(ROOT, &folder), refused, "{name}");
+        assert_eq!(link(inode(ROOT, name).unwrap(), ROOT, "second"), refused, "{name}");
+        assert_eq!(rename(ROOT, name, ROOT, "new"), refused, "{name}");
+        assert_eq!(rename(ROOT, "file", ROOT, name), refused, "{name}: replaced");
+        assert_eq!(rename(ROOT, &folder, ROOT, "new"), refused, "{name}");
+        assert_eq!(rename(ROOT, "file directory", ROOT, &folder), refused, "{name}: replaced");
+        // Nothing is to be done.
+        assert_eq!(rename(ROOT, name, ROOT, name), Ok(()), "{name}");
+    }
+    let file = inode(ROOT, "file").unwrap();
+    for parent in [fixed, growing] {
+        assert_eq!(unlink(parent, "file"), refused);
+        assert_eq!(remove(parent, "directory"), refused);
+        assert_eq!(rename(parent, "file", parent, "new"), refused);
+        assert_eq!(rename(parent, "file", ROOT, "new"), refused);
+        assert_eq!(rename(ROOT, "file", parent, "file"), refused);
+        assert_eq!(create(parent, "file"), Err(Error::Exists));
+        assert_eq!(unlink(parent, "absent"), Err(Error::NotFound));
+    }
+    // An append-only directory gets names.
+    let made = |result: Result<(), Error>| [refused, result];
+    let both = |act: &dyn Fn(u32) -> Result<(), Error>| [act(fixed), act(growing)];
+    assert_eq!(both(&|parent| create(parent, "created")), made(Ok(())));
+    assert_eq!(both(&|parent| link(file, parent, "linked")), made(Ok(())));
+    let folder = |parent| run(file_system.create_directory(parent, b"made", NEW)).map(drop);
+    assert_eq!(both(&folder), made(Ok(())));
+    let symlink = |parent| run(file_system.create_link(parent, b"link", b"x", NEW)).map(drop);
+    assert_eq!(both(&symlink), made(Ok(())));
+    assert_eq!(both(&|parent| rename(ROOT, "file", parent, "renamed")), made(Ok(())));
+    assert_eq!(both(&|parent| rename(ROOT, "file directory", parent, "moved")), made(Ok(())));
+    // Attributes: only what `touch` does to those that are append-only.
+    let set = |name: &str, set: SetAttributes| {
+        run(file_system.set_attributes(inode(ROOT, name).unwrap(), set, NOW)).map(drop)
+    };
+    let none = SetAttributes::default();
+    for name in ["immutable", "append", "append directory", "immutable directory"] {
+        let permissions = SetAttributes { permissions: Some(0o777), ..none };
+        assert_eq!(set(name, permissions), refused, "{name}");
+        assert_eq!(set(name, SetAttributes { owner: Some((1, 1)), ..none }), refused, "{name}");
+        let earlier = SetAttributes { modified: Some(at(5)), ..none };
+        assert_eq!(set(name, earlier), refused, "{name}");
+        let touched = SetAttributes { accessed: Some(NOW), modified: Some(NOW), ..none };
+        let expected = if name.starts_with("append") { Ok(()) } else { refused };
+        assert_eq!(set(name, touched), expected, "{name}");
+    }
+    close(file_system, &device, kind);
+}
+
 /// Memory: much more is changed and read than the cache holds.
 #[test]
 fn memory_has_a_bound() {

@@ -109,7 +109,8 @@ impl<D: BlockDevice> Ext4<D> {
     /// # Errors
     ///
     /// [`Error::Stale`] if the number names no file, [`Error::Invalid`] if permissions have bits
-    /// beyond the lower twelve.
+    /// beyond the lower twelve, [`Error::NotPermitted`] if the inode is immutable, or if it is
+    /// append-only and not only its times become `now`.
     pub async fn set_attributes(
         &self,
         inode: u32,
@@ -118,6 +119,8 @@ impl<D: BlockDevice> Ext4<D> {
     ) -> Result<Attributes> {
         let mut change = self.change().await?;
         let mut inode = Inode::load(&change, inode).await?;
+        let touches = set.accessed.into_iter().chain(set.modified).all(|time| time == now);
+        inode.must_be_changeable(set.permissions.is_none() && set.owner.is_none() && touches)?;
         if let Some(permissions) = set.permissions {
             if permissions & 0xF000 != 0 {
                 return Err(Error::Invalid);

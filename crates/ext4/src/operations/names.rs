@@ -134,7 +134,7 @@ impl<D: BlockDevice> Ext4<D> {
     /// # Errors
     ///
     /// [`Error::Exists`], [`Error::NoSpace`], [`Error::NameTooLong`], [`Error::Invalid`] for a name
-    /// that is not possible or another kind.
+    /// that is not possible or another kind, [`Error::NotPermitted`] in an immutable directory.
     pub async fn create(
         &self,
         directory: u32,
@@ -232,8 +232,8 @@ impl<D: BlockDevice> Ext4<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotPermitted`] for a directory, [`Error::TooManyLinks`], and those of
-    /// [`create`](Ext4::create).
+    /// [`Error::NotPermitted`] for a directory, and if the inode is immutable or append-only;
+    /// [`Error::TooManyLinks`], and those of [`create`](Ext4::create).
     pub async fn link(
         &self,
         inode: u32,
@@ -262,6 +262,7 @@ impl<D: BlockDevice> Ext4<D> {
             return Err(Error::NotFound);
         }
         must_be_free(&change, &parent, name).await?;
+        inode.must_be_changeable(false)?;
         inode.count_link(&self.core.layout, true)?;
         inode.set_time(CHANGED, now);
         inode.store(&mut change).await?;
@@ -279,8 +280,9 @@ impl<D: BlockDevice> Ext4<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`], [`Error::IsDirectory`]; [`Error::Unsupported`] for the last name of a
-    /// file of block lists.
+    /// [`Error::NotFound`], [`Error::IsDirectory`]; [`Error::NotPermitted`] if the inode or the
+    /// directory is immutable or append-only; [`Error::Unsupported`] for the last name of a file of
+    /// block lists.
     pub async fn unlink(&self, directory: u32, name: &[u8], now: Time) -> Result<()> {
         self.remove_name(directory, name, now, false).await
     }
@@ -290,7 +292,7 @@ impl<D: BlockDevice> Ext4<D> {
     /// # Errors
     ///
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`], [`Error::Invalid`] for
-    /// `.`.
+    /// `.`; [`Error::NotPermitted`] and [`Error::Unsupported`] as [`unlink`](Ext4::unlink).
     pub async fn remove_directory(&self, directory: u32, name: &[u8], now: Time) -> Result<()> {
         self.remove_name(directory, name, now, true).await
     }
@@ -311,6 +313,7 @@ impl<D: BlockDevice> Ext4<D> {
         let mut parent = Inode::load(&change, directory).await?;
         let found = entries::find(&change, &parent, name).await?;
         let mut inode = Inode::load(&change, found.inode).await?;
+        must_be_removable(&parent, &inode)?;
         match (inode.is_directory(), is_directory) {
             (true, false) => return Err(Error::IsDirectory),
             (false, true) => return Err(Error::NotDirectory),
@@ -361,7 +364,7 @@ pub(super) async fn drop_name<D: BlockDevice>(
     inode.store(change).await
 }
 
-/// Fails if a directory has the name already, or has been removed.
+/// Fails if a directory has the name already, has been removed, or is immutable.
 pub(super) async fn must_be_free<S: Source>(
     source: &S,
     directory: &Inode,
@@ -373,9 +376,15 @@ pub(super) async fn must_be_free<S: Source>(
     }
     match entries::find(source, directory, name).await {
         Ok(_) => Err(Error::Exists),
-        Err(Error::NotFound) => Ok(()),
+        Err(Error::NotFound) => directory.must_be_changeable(true),
         Err(error) => Err(error),
     }
+}
+
+/// Fails if a directory must not lose a name of an inode: one of both is immutable or append-only.
+pub(super) fn must_be_removable(directory: &Inode, inode: &Inode) -> Result<()> {
+    directory.must_be_changeable(false)?;
+    inode.must_be_changeable(false)
 }
 
 /// The content of a directory has changed.

@@ -1,7 +1,7 @@
 //! Renaming: one change, so that a crash leaves the old name or the new one.
 
 use super::entries::{self, Found};
-use super::names::{drop_name, touch};
+use super::names::{drop_name, must_be_removable, touch};
 use super::with_space;
 use crate::Ext4;
 use crate::change::Change;
@@ -18,7 +18,8 @@ impl<D: BlockDevice> Ext4<D> {
     /// [`Error::NotFound`]; [`Error::Exists`] without `replace`; [`Error::IsDirectory`] or
     /// [`Error::NotDirectory`] if only one of both is a directory; [`Error::NotEmpty`];
     /// [`Error::Invalid`] if a directory would become its own descendant; [`Error::NoSpace`];
-    /// [`Error::Unsupported`] if a file of block lists would lose its last name.
+    /// [`Error::NotPermitted`] if an inode or a directory that is concerned is immutable or
+    /// append-only, except that an append-only directory may get a name; [`Error::Unsupported`] if a file of block lists would lose its last name.
     pub async fn rename(
         &self,
         from: (u32, &[u8]),
@@ -65,11 +66,14 @@ impl<D: BlockDevice> Ext4<D> {
             Err(Error::NotFound) => None,
             Err(error) => return Err(error),
         };
+        must_be_removable(&from, &inode)?;
+        to.must_be_changeable(true)?;
         // From here on `to` stands for both directories if they are the same.
         let mut unnamed = None;
         match target {
             Some(target) => {
                 let mut old = Inode::load(&change, target.inode).await?;
+                must_be_removable(&to, &old)?;
                 match (old.is_directory(), kind == Kind::Directory) {
                     (true, false) => return Err(Error::IsDirectory),
                     (false, true) => return Err(Error::NotDirectory),
