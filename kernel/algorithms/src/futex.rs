@@ -6,7 +6,15 @@
 //!
 //! All waiters are in one map, in the order (word, priority, arrival), so a wake is a search for
 //! the first one of a word. A wake of many waiters is a [`Sweep`], which is done in portions:
-//! it visits only waiters that arrived before it began, so it ends however many arrive meanwhile.
+//! it finds only waiters that arrived before it began, so it ends however many arrive meanwhile.
+//!
+//! A waiter that becomes more urgent may come before the place that a sweep has reached. So the
+//! table counts such changes, and a sweep after which there was one begins again at the front.
+//! That does not keep it from its end:
+//! - Those that it has found are gone from the word.
+//! - Of those that arrived later it visits one for each priority, at most [`PORTION_VISITS`] of
+//!   them: a portion that begins with them reaches the end.
+//! - If it has begun again many times in vain, it also finds those without a common bit.
 //!
 //! The caller has a lock for each table, and uses the table's waiters only under that lock; their
 //! fields are atomic only so that they can be shared. What wakes a waiter, `W`, is the caller's
@@ -127,14 +135,41 @@ pub struct Entry<W> {
     wake: W,
 }
 
+/// A waiter that has been woken.
+#[derive(Debug)]
+pub struct Woken<W> {
+    /// What wakes it.
+    pub wake: W,
+    /// Its place in the table.
+    pub place: Place<W>,
+    /// Whether it has a bit of the sweep. Others are woken only so that the sweep ends; a program
+    /// must expect wakes without a reason.
+    pub has_common_bit: bool,
+}
+
+/// Number of visits of a portion of a sweep.
+pub const PORTION_VISITS: usize = 80;
+/// A waiter that is found counts as so many visits: to wake or move it takes longer.
+const FOUND_VISITS: usize = 8;
+// See the module.
+const _: () = assert!(PORTION_VISITS > Priority::COUNT as usize);
+
+/// How often in succession a sweep begins again without having found a waiter with a common bit,
+/// before it finds the others too.
+const RESTARTS_MAX: u32 = 100;
+
 /// A search through the waiters of one word, which may be continued later.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// The first waiter that may still be visited.
+    /// The first waiter that may still be visited, if none has become more urgent meanwhile.
     from: Key,
     mask: u32,
-    /// Waiters that arrived later are not visited.
+    /// Waiters that arrived later are not found.
     before: u64,
+    /// The table's count when it was at the front.
+    raises: u64,
+    /// How often it has begun again since it found a waiter with a common bit.
+    restarts: u32,
 }
 
 /// The waiters of one table; see the module.
@@ -142,6 +177,8 @@ pub struct Sweep {
 pub struct Futexes<W> {
     waiting: Map<Key, Entry<W>>,
     next_arrival: u64,
+    /// How often a waiter has become more urgent.
+    raises: u64,
 }
 
 impl<W> Default for Futexes<W> {
@@ -154,7 +191,7 @@ impl<W> Futexes<W> {
     /// No waiters.
     #[must_use]
     pub const fn new() -> Self {
-        Self { waiting: Map::new(), next_arrival: 0 }
+        Self { waiting: Map::new(), next_arrival: 0, raises: 0 }
     }
 
     /// Number of waiters.
@@ -200,6 +237,9 @@ impl<W> Futexes<W> {
             return;
         }
         if let Some((entry, place)) = self.waiting.take(&waiter.key()) {
+            if priority.is_more_urgent_than(entry.waiter.priority.load()) {
+                self.raises += 1;
+            }
             entry.waiter.priority.store(priority);
             let _ = self.waiting.insert_with(place, entry.waiter.key(), entry);
         }
@@ -208,46 +248,63 @@ impl<W> Futexes<W> {
     /// A search through the waiters that wait on `word` now and have a bit of `mask`.
     #[must_use]
     pub fn sweep(&self, word: Word, mask: u32) -> Sweep {
-        let from = (word, Rank(Priority::MOST_URGENT), 0);
-        Sweep { from, mask, before: self.next_arrival + 1 }
+        let (from, before) = (front(word), self.next_arrival + 1);
+        Sweep { from, mask, before, raises: self.raises, restarts: 0 }
     }
 
-    /// The next waiter of a search. Visits at most `visits` waiters, and subtracts those that it
-    /// has visited: `None` if there is no waiter, or `visits` is 0.
-    fn next(&self, sweep: &mut Sweep, visits: &mut usize) -> Option<Key> {
+    /// The next waiter of a search, and whether it has a common bit. Subtracts what it has visited
+    /// from `visits`: `None` if there is no waiter, or `visits` is 0.
+    fn next(&self, sweep: &mut Sweep, visits: &mut usize) -> Option<(Key, bool)> {
+        if sweep.raises != self.raises {
+            sweep.raises = self.raises;
+            sweep.from = front(sweep.from.0);
+            sweep.restarts += 1;
+        }
         while *visits > 0 {
             let (&key, entry) = self.waiting.at_or_after(&sweep.from)?;
             if key.0 != sweep.from.0 {
                 return None;
             }
             *visits -= 1;
-            sweep.from = (key.0, key.1, key.2 + 1);
-            if key.2 < sweep.before && entry.waiter.mask.load(Relaxed) & sweep.mask != 0 {
-                return Some(key);
+            let is_late = key.2 >= sweep.before;
+            // All that come after a late one within its priority are late too.
+            sweep.from = (key.0, key.1, if is_late { u64::MAX } else { key.2 + 1 });
+            let has_common_bit = entry.waiter.mask.load(Relaxed) & sweep.mask != 0;
+            if !is_late && (has_common_bit || sweep.restarts > RESTARTS_MAX) {
+                *visits = visits.saturating_sub(FOUND_VISITS - 1);
+                if has_common_bit {
+                    sweep.restarts = 0;
+                }
+                return Some((key, has_common_bit));
             }
         }
         None
     }
 
-    /// Removes the next waiter of a search. Returns what wakes it, and its place; `None` as for an
-    /// end of the search, or if `visits` is 0 then.
-    pub fn wake_next(&mut self, sweep: &mut Sweep, visits: &mut usize) -> Option<(W, Place<W>)> {
-        let key = self.next(sweep, visits)?;
-        let (entry, place) = self.waiting.take(&key)?;
-        entry.waiter.set_state(State::Woken);
-        Some((entry.wake, place))
+    /// Removes the next waiter of a search, in a portion with this number of `visits` left. `None`
+    /// as for an end of the search, or if `visits` is 0 then.
+    pub fn wake_next(&mut self, sweep: &mut Sweep, visits: &mut usize) -> Option<Woken<W>> {
+        let (key, has_common_bit) = self.next(sweep, visits)?;
+        let (Entry { waiter, wake }, place) = self.waiting.take(&key)?;
+        waiter.set_state(State::Woken);
+        Some(Woken { wake, place, has_common_bit })
     }
 
     /// Moves the next waiter of a search to word `to` of the same table. Returns whether there was
     /// one, as [`wake_next`](Self::wake_next) does.
     pub fn move_next(&mut self, sweep: &mut Sweep, visits: &mut usize, to: Word) -> bool {
-        let Some(key) = self.next(sweep, visits) else { return false };
+        let Some((key, _)) = self.next(sweep, visits) else { return false };
         let Some((entry, place)) = self.waiting.take(&key) else { return false };
         entry.waiter.object.store(to.object, Relaxed);
         entry.waiter.address.store(to.address, Relaxed);
         self.arrive(entry, place);
         true
     }
+}
+
+/// Where the waiters of a word begin.
+const fn front(word: Word) -> Key {
+    (word, Rank(Priority::MOST_URGENT), 0)
 }
 
 #[cfg(test)]
@@ -268,7 +325,7 @@ mod tests {
     }
 
     fn wake_next(table: &mut Futexes<u64>, sweep: &mut Sweep, visits: &mut usize) -> Option<u64> {
-        table.wake_next(sweep, visits).map(|(wake, _)| wake)
+        table.wake_next(sweep, visits).map(|woken| woken.wake)
     }
 
     fn wake_all(table: &mut Futexes<u64>, address: usize, mask: u32) -> Vec<u64> {
@@ -333,6 +390,88 @@ mod tests {
     }
 
     #[test]
+    fn one_that_becomes_more_urgent_is_not_left_out() {
+        let mut table = Futexes::new();
+        let late = add(&mut table, 8, 1, 40, 1);
+        for wake in 2..5 {
+            add(&mut table, 8, 1, 6, wake);
+        }
+        let mut sweep = table.sweep(Word::own(8), 1);
+        assert_eq!(wake_next(&mut table, &mut sweep, &mut 10), Some(2));
+        table.set_priority(&late, level(6));
+        assert_eq!(wake_next(&mut table, &mut sweep, &mut 10), Some(1));
+        assert_eq!(wake_next(&mut table, &mut sweep, &mut 10), Some(3));
+        assert_eq!(wake_next(&mut table, &mut sweep, &mut 10), Some(4));
+        assert_eq!(wake_next(&mut table, &mut sweep, &mut 10), None);
+    }
+
+    #[test]
+    fn one_that_becomes_more_urgent_is_moved_once() {
+        let mut table = Futexes::new();
+        let waiters = [1, 2, 3].map(|wake| add(&mut table, 8, 1, 40, wake));
+        let mut sweep = table.sweep(Word::own(8), 1);
+        for waiter in &waiters {
+            assert!(table.move_next(&mut sweep, &mut 10, Word::own(8)));
+            table.set_priority(waiter, level(6));
+        }
+        assert!(!table.move_next(&mut sweep, &mut 10, Word::own(8)));
+    }
+
+    /// Portions of a sweep until its end, with one waiter that becomes more urgent before each, and
+    /// less urgent again. Returns what was woken, and the number of portions.
+    fn sweep_beside_raises(table: &mut Futexes<u64>, sweep: &mut Sweep) -> (Vec<(u64, bool)>, u32) {
+        let raised = add(table, 16, 1, 40, 0);
+        let mut woken = Vec::new();
+        for portion in 1..10_000 {
+            table.set_priority(&raised, level(6));
+            table.set_priority(&raised, level(40));
+            let mut visits = PORTION_VISITS;
+            while let Some(next) = table.wake_next(sweep, &mut visits) {
+                woken.push((next.wake, next.has_common_bit));
+            }
+            if visits > 0 {
+                return (woken, portion);
+            }
+        }
+        panic!("the sweep does not end");
+    }
+
+    #[test]
+    fn later_ones_and_raises_do_not_keep_a_sweep_from_its_end() {
+        let mut table = Futexes::new();
+        for wake in 0..20 {
+            add(&mut table, 8, 1, 63, wake);
+        }
+        let mut sweep = table.sweep(Word::own(8), 1);
+        for at in 0..64 {
+            for _ in 0..20 {
+                add(&mut table, 8, 1, at, 100);
+            }
+        }
+        let (woken, portions) = sweep_beside_raises(&mut table, &mut sweep);
+        let wakes = woken.iter().map(|woken| woken.0);
+        assert!(wakes.eq(0..20) && portions <= 8, "{woken:?}, {portions} portions");
+    }
+
+    #[test]
+    fn ones_without_a_common_bit_and_raises_do_not_keep_a_sweep_from_its_end() {
+        let mut table = Futexes::new();
+        for wake in 0..500 {
+            add(&mut table, 8, if wake == 499 { 2 } else { 1 }, 32, wake);
+        }
+        let mut sweep = table.sweep(Word::own(8), 2);
+        let (woken, portions) = sweep_beside_raises(&mut table, &mut sweep);
+        let meant: Vec<_> = woken.iter().filter(|woken| woken.1).collect();
+        assert_eq!(meant, [&(499, true)]);
+        assert!(portions < 500, "{portions} portions");
+        // Without raises, none of them is woken.
+        for wake in 0..500 {
+            add(&mut table, 8, if wake == 499 { 2 } else { 1 }, 32, wake);
+        }
+        assert_eq!(wake_all(&mut table, 8, 2), [499]);
+    }
+
+    #[test]
     fn a_waiter_that_moves_is_woken_at_its_new_address_and_can_be_removed_there() {
         let mut table = Futexes::new();
         let first = add(&mut table, 8, 1, 32, 1);
@@ -378,6 +517,42 @@ mod tests {
     }
 
     proptest! {
+        // Whatever happens between the portions of a sweep: at its end, none of those that waited
+        // when it began, with a common bit and without a break, waits still.
+        #[test]
+        fn a_sweep_leaves_none_that_it_concerns(
+            before in prop::collection::vec((0..4u8, 1..4u32), 0..40),
+            steps in prop::collection::vec((0..5u8, 0..60usize, 0..4u8), 0..200),
+            mask in 1..4u32,
+        ) {
+            let mut table = Futexes::new();
+            let mut waiters = Vec::new();
+            for (at, bits) in before {
+                waiters.push(add(&mut table, 8, bits, at, waiters.len() as u64));
+            }
+            let concerned: Vec<_> = waiters
+                .iter()
+                .filter(|waiter| waiter.mask.load(Relaxed) & mask != 0)
+                .cloned()
+                .collect();
+            let mut sweep = table.sweep(Word::own(8), mask);
+            for (what, number, at) in steps {
+                match (what, waiters.get(number)) {
+                    (0, _) => waiters.push(add(&mut table, 8, 3, at, waiters.len() as u64)),
+                    (1, Some(waiter)) => drop(table.remove(waiter)),
+                    (2 | 3, Some(waiter)) => table.set_priority(waiter, level(at)),
+                    _ => drop(wake_next(&mut table, &mut sweep, &mut 9)),
+                }
+            }
+            loop {
+                let mut visits = PORTION_VISITS;
+                if wake_next(&mut table, &mut sweep, &mut visits).is_none() && visits > 0 {
+                    break;
+                }
+            }
+            prop_assert!(concerned.iter().all(|waiter| waiter.state() != State::Queued));
+        }
+
         // Against a list: waits, wakes of some, moves, removals and changes of priority.
         #[test]
         fn it_does_what_a_sorted_list_does(

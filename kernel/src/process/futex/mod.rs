@@ -17,16 +17,12 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_algorithms::futex::{self, Sweep, Word};
+use cops_algorithms::futex::{self, PORTION_VISITS, Sweep, Woken, Word};
 use cops_lock::Mutex;
 
 use super::{Process, VirtualCpu};
 use crate::mm::UserRange;
 use crate::sched::wake_by_number;
-
-/// Number of waiters that one portion visits. To wake one takes some 1,000 instructions, and to
-/// move one among thousands some 3,500.
-const PORTION_WAITERS: usize = 10;
 
 /// The waiters of a table, with what wakes them.
 pub type Futexes = futex::Futexes<Sleeper>;
@@ -55,6 +51,11 @@ impl Sleeper {
     }
 }
 
+/// Ends the wait of a waiter that a sweep has found. Returns whether the sweep counts it.
+fn end_wait(woken: Woken<Sleeper>) -> bool {
+    woken.wake.wake(woken.place) && woken.has_common_bit
+}
+
 /// Waits on words in memory that processes share.
 static SHARED: Mutex<Futexes> = Mutex::new(Futexes::new());
 
@@ -75,12 +76,12 @@ impl Process {
     /// Wakes the first waiter on the futex `word`, if there is one.
     pub fn wake_one_on_futex(&self, word: Word) {
         let mut sweep = self.futexes(word).lock().sweep(word, u32::MAX);
-        let mut visits = PORTION_WAITERS;
+        let mut visits = PORTION_VISITS;
         loop {
             let woken = self.futexes(word).lock().wake_next(&mut sweep, &mut visits);
-            let Some((sleeper, place)) = woken else { return };
+            let Some(woken) = woken else { return };
             // Without the lock.
-            if sleeper.wake(place) {
+            if end_wait(woken) {
                 return;
             }
         }
@@ -119,14 +120,15 @@ impl Sweeping {
         Self { sweep, wake, requeue, from, to, done: 0 }
     }
 
-    /// Executes a portion. `None` if there is more to do; the result is the number of waiters.
+    /// Executes a portion: to wake a waiter takes some 1,000 instructions, and to move one among
+    /// thousands some 3,500. `None` if there is more to do; the result is the number of waiters.
     pub fn resume(&mut self, process: &Process) -> Option<CallResult> {
-        let mut visits = PORTION_WAITERS;
+        let mut visits = PORTION_VISITS;
         while self.wake > 0 {
             let woken = process.futexes(self.from).lock().wake_next(&mut self.sweep, &mut visits);
-            let Some((sleeper, place)) = woken else { return self.end_of_search(visits) };
+            let Some(woken) = woken else { return self.end_of_search(visits) };
             // Without the lock.
-            if sleeper.wake(place) {
+            if end_wait(woken) {
                 self.wake -= 1;
                 self.done += 1;
             }

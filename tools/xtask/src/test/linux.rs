@@ -59,7 +59,7 @@ const PACKAGES: [(&str, &[&str]); 2] = [("rust", &["event-loop"]), ("peers", &["
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 60] = [
+const TESTS: [Test; 61] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
@@ -121,6 +121,15 @@ const TESTS: [Test; 60] = [
         harts: &["1", "4"],
         status: 0,
         last_line: "mappings are in order",
+        message: "",
+    },
+    Test {
+        name: "sweeps: what happens between two portions of a wake of many",
+        program: "sweeps",
+        arguments: &[],
+        harts: &["1", "4"],
+        status: 0,
+        last_line: "sweeps are in order",
         message: "",
     },
     Test {
