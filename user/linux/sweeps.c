@@ -21,8 +21,9 @@ typedef _Atomic uint32_t word;
 
 /* In memory that processes share. */
 static struct shared {
-    word crowd;
+    word crowd, begun;
 } *shared;
+static char *self;
 static word own;
 static _Atomic int woken;
 
@@ -125,11 +126,86 @@ static void inherits(void) {
     raised(&lock);
 }
 
-int main(void) {
+/* ---- the thread that wakes is ended: with its process, or by another program in its place ---- */
+
+static pid_t child;
+
+static void *wait_and_kill(void *unused) {
+    become_urgent();
+    CHECK(futex(&shared->crowd, FUTEX_WAIT, 0, NULL, NULL) == 0);
+    if (woken++ == 0 && child != 0)
+        CHECK(kill(child, SIGKILL) == 0);
+    return unused;
+}
+
+static void *sweep(void *count) {
+    become_idle();
+    until_waiters(&shared->crowd, (long)count);
+    wake_all(&shared->crowd);
+    for (;;)
+        pause();
+    return count;
+}
+
+static void sweep_until_killed(void) {
+    sweep((void *)(long)MANY);
+}
+
+static void killed(void) {
+    pthread_t threads[MANY];
+    woken = 0;
+    child = fork_child(sweep_until_killed);
+    start_many(threads, wait_and_kill, NULL);
+    until_woken(MANY);
+    join_many(threads);
+    ended_by(child, SIGKILL);
+}
+
+/* The first of the waiters. */
+static void *wait_and_execute(void *unused) {
+    become_urgent();
+    shared->begun = 1;
+    CHECK(futex(&shared->crowd, FUTEX_WAIT, 0, NULL, NULL) == 0);
+    execl(self, self, "leaf", NULL);
+    CHECK(0);
+    return unused;
+}
+
+static void wait_beside_sweeper(void) {
+    start(sweep, (void *)(long)(MANY + 1));
+    wait_and_execute(NULL);
+}
+
+static void sweep_beside_waiter(void) {
+    start(wait_and_execute, NULL);
+    sweep((void *)(long)(MANY + 1));
+}
+
+static void replaced(void (*body)(void)) {
+    pthread_t threads[MANY];
+    woken = shared->begun = 0;
+    pid_t replaced = fork_child(body);
+    while (!shared->begun)
+        usleep(1000);
+    usleep(10000);
+    child = 0;
+    start_many(threads, wait_and_kill, NULL);
+    until_woken(MANY);
+    join_many(threads);
+    ended_with(replaced, 3);
+}
+
+int main(int count, char **arguments) {
+    if (count > 1)
+        return 3;
+    self = arguments[0];
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
     raised(NULL);
     inherits();
+    killed();
+    replaced(sweep_beside_waiter);
+    replaced(wait_beside_sweeper);
     printf("sweeps are in order\n");
     return 0;
 }

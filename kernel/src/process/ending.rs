@@ -3,7 +3,8 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 
-use super::{Process, Releasing, VirtualCpu, WaitStatus};
+use super::resumable::take_sweep;
+use super::{Process, Releasing, Sweeping, VirtualCpu, WaitStatus};
 use crate::fs::{Descriptor, File};
 
 /// Number of files that one portion closes.
@@ -20,6 +21,25 @@ pub(super) mod halt {
     pub const STOPPED: u8 = 4;
     /// One of them copies the memory of the process; all others are held.
     pub const COPYING: u8 = 8;
+}
+
+/// What a virtual CPU that ends with its program leaves to be done, in portions: other processes
+/// may wait for it.
+pub(super) enum Left {
+    /// Its robust mutexes.
+    Mutexes(Releasing),
+    /// The rest of a wake that it was in the middle of.
+    Wake(Sweeping),
+}
+
+impl Left {
+    /// Executes a portion. Returns whether there is more to do.
+    pub(super) fn do_some(&mut self, process: &Process) -> bool {
+        match self {
+            Self::Mutexes(list) => list.release_some(process),
+            Self::Wake(sweeping) => sweeping.resume(process).is_none(),
+        }
+    }
 }
 
 impl Process {
@@ -113,11 +133,17 @@ impl Process {
         freed > 0
     }
 
-    /// What releases the robust mutexes of the virtual CPU that [`remove_cpu`](Self::remove_cpu)
-    /// removes next. Other processes can find its thread until then.
-    pub(super) fn release_robust(&self) -> Option<Releasing> {
+    /// Something that is left of the virtual CPU that [`remove_cpu`](Self::remove_cpu) removes
+    /// next. Other processes can find its thread until then.
+    pub(super) fn take_left_of_last(&self) -> Option<Left> {
         let last = self.cpus.lock().last().cloned()?;
-        self.take_robust(&last)
+        self.take_left(&last)
+    }
+
+    /// Something that is left of `cpu`, which has ended.
+    pub(super) fn take_left(&self, cpu: &VirtualCpu) -> Option<Left> {
+        let list = self.take_robust(cpu).map(Left::Mutexes);
+        list.or_else(|| take_sweep(cpu).map(Left::Wake))
     }
 
     /// What releases the robust mutexes of `cpu`, of which the program ends, if other processes may

@@ -17,13 +17,12 @@ use cops_abi::syscall::kernel_model::COROUTINES;
 use cops_fallible::{Text, try_arc, try_box};
 
 use super::cpu::{CpuEvent, CpuState, RUN_QUEUE};
-use super::ending::halt;
+use super::ending::{Left, halt};
 use super::loader::{Asking, Image, Start};
 use super::spawn::Request;
 use super::undelivered::calls;
 use super::{
-    Personality, Portion, Process, Program, Releasing, SharedAreas, VirtualCpu, begin_page,
-    children, reaper,
+    Personality, Portion, Process, Program, SharedAreas, VirtualCpu, begin_page, children, reaper,
 };
 use crate::arch::{self, UserContext};
 use crate::fs::SharedAsk;
@@ -59,9 +58,9 @@ enum Stage {
     Loading(Box<New>),
     /// It is complete. The other virtual CPUs, from this number on, are being ended.
     Ending(Box<New>, Ready, usize),
-    /// The robust mutexes of a virtual CPU are being released. Then the others are being ended,
-    /// from this number on; `None` after those of the caller, which come last.
-    Releasing(Box<New>, Ready, Releasing, Option<usize>),
+    /// What a virtual CPU has left is being done. Then the others are being ended, from this number
+    /// on; `None` after what the caller leaves, which comes last.
+    Completing(Box<New>, Ready, Left, Option<usize>),
     /// Calls of the old program, in the cells from this number on, are being cancelled.
     Cancelling(Box<New>, Ready, usize),
     /// Files are being closed.
@@ -78,8 +77,8 @@ enum Stage {
 enum Others {
     /// Those from this number on.
     More(usize),
-    /// First the robust mutexes of the one with this number, which has ended.
-    Robust(Releasing, usize),
+    /// First what the one with this number, which has ended, has left.
+    Left(Left, usize),
     /// Nothing: all others have ended.
     Ended,
 }
@@ -166,15 +165,15 @@ impl Executing {
             },
             Stage::Ending(new, ready, from) => match process.end_some_others(cpu, from) {
                 Others::More(next) => Stage::Ending(new, ready, next),
-                Others::Robust(list, next) => Stage::Releasing(new, ready, list, Some(next)),
+                Others::Left(left, next) => Stage::Completing(new, ready, left, Some(next)),
                 Others::Ended => match process.take_robust(cpu) {
-                    Some(list) => Stage::Releasing(new, ready, list, None),
+                    Some(list) => Stage::Completing(new, ready, Left::Mutexes(list), None),
                     None => Stage::Cancelling(new, ready, 0),
                 },
             },
-            Stage::Releasing(new, ready, mut list, next) => {
-                if list.release_some(process) {
-                    Stage::Releasing(new, ready, list, next)
+            Stage::Completing(new, ready, mut left, next) => {
+                if left.do_some(process) {
+                    Stage::Completing(new, ready, left, next)
                 } else if let Some(next) = next {
                     Stage::Ending(new, ready, next)
                 } else {
@@ -277,8 +276,8 @@ impl Process {
                     // The first thread keeps its number. It may have ended since this pass has
                     // looked at it.
                     let first = first.filter(|first| !core::ptr::eq(&**first, keeper));
-                    let list = first.and_then(|first| self.take_robust(&first));
-                    return list.map_or(Others::Ended, |list| Others::Robust(list, 0));
+                    let left = first.and_then(|first| self.take_left(&first));
+                    return left.map_or(Others::Ended, |left| Others::Left(left, 0));
                 }
                 // Some had a hart, and end when they leave it: they are looked at again.
                 self.hurry_paused();
@@ -317,8 +316,8 @@ impl Process {
             }
             // As when it ends by itself: as long as its mutexes say that it has them, other
             // processes find it by its number.
-            if let Some(list) = self.take_robust(&cpu) {
-                return Others::Robust(list, cpu.index);
+            if let Some(left) = self.take_left(&cpu) {
+                return Others::Left(left, cpu.index);
             }
             let removed = self.cpus.lock().remove_thread(cpu.index);
             drop(removed);

@@ -270,9 +270,9 @@ async fn end(process: Arc<Process>, portions: &mut Portions) -> WaitStatus {
         portions.let_others().await;
     }
     loop {
-        if let Some(mut releasing) = process.release_robust() {
+        while let Some(mut left) = process.take_left_of_last() {
             portions.let_others().await;
-            while releasing.release_some(&process) {
+            while left.do_some(&process) {
                 portions.let_others().await;
             }
         }

@@ -204,6 +204,18 @@ pub fn awaited(cpu: &VirtualCpu) -> Option<SharedAsk> {
     }
 }
 
+/// The wake or move of waiters of other processes that `cpu`, which has ended, was in the middle of.
+pub(super) fn take_sweep(cpu: &VirtualCpu) -> Option<Sweeping> {
+    let taken = cpu.unfinished.lock().take_if(|unfinished| match &unfinished.call {
+        Resumable::Sweep(sweeping) => sweeping.is_shared(),
+        _ => false,
+    });
+    match taken?.call {
+        Resumable::Sweep(sweeping) => Some(sweeping),
+        _ => None,
+    }
+}
+
 /// The call of `cpu` has failed between two portions.
 pub fn abandon(cpu: &VirtualCpu) {
     let unfinished = cpu.unfinished.lock().take();

@@ -120,6 +120,11 @@ impl Sweeping {
         Self { sweep, wake, requeue, from, to, done: 0 }
     }
 
+    /// Whether it concerns waiters of other processes.
+    pub fn is_shared(&self) -> bool {
+        self.from.is_shared()
+    }
+
     /// Executes a portion: to wake a waiter takes some 1,000 instructions, and to move one among
     /// thousands some 3,500. `None` if there is more to do; the result is the number of waiters.
     pub fn resume(&mut self, process: &Process) -> Option<CallResult> {
