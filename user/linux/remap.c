@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -306,6 +307,62 @@ static void read_in_flight(void) {
     CHECK(close(ends[0]) == 0 && close(ends[1]) == 0 && munmap(to, 4 * PAGE) == 0);
 }
 
+/* A thread maps other memory, or another part, where the rest of the source was. The move must not
+   take that: it fails, unless it was faster. */
+enum { REST = 8000 };
+static char *source;
+static int file_of_two;
+static _Atomic int is_done;
+
+static void *replaces(void *offset) {
+    struct sched_param urgent = {50};
+    CHECK(sched_setscheduler(0, SCHED_FIFO, &urgent) == 0);
+    /* Until the first page has been moved. */
+    while (msync(source, PAGE, MS_ASYNC) == 0)
+        usleep(50);
+    CHECK(errno == ENOMEM);
+    if (is_done)
+        return NULL;
+    CHECK(munmap(source, REST * PAGE) == 0);
+    int fd = offset == NULL ? -1 : file_of_two;
+    int flags = MAP_SHARED | MAP_FIXED_NOREPLACE | (fd < 0 ? MAP_ANONYMOUS : 0);
+    CHECK(mmap(source, REST * PAGE, RW, flags, fd, (off_t)offset) == source);
+    mark(source, 1000000, REST);
+    return offset;
+}
+
+static void replaced_meanwhile(off_t offset) {
+    pthread_t thread;
+    int fd = offset == 0 ? -1 : file_of_two;
+    int flags = MAP_SHARED | MAP_FIXED | (fd < 0 ? MAP_ANONYMOUS : 0);
+    /* The page behind it is in the way of a longer one. */
+    source = map(REST + 1, PROT_READ, OWN, -1, 0);
+    CHECK(mmap(source, REST * PAGE, RW, flags, fd, 0) == source);
+    mark(source, 0, REST);
+    is_done = 0;
+    CHECK(setpriority(PRIO_PROCESS, 0, 8) == 0);
+    CHECK(pthread_create(&thread, NULL, replaces, (void *)offset) == 0);
+    usleep(20000);
+    char *moved = mremap(source, REST * PAGE, (REST + 1) * PAGE, MOVE);
+    int error = errno;
+    is_done = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(setpriority(PRIO_PROCESS, 0, 0) == 0);
+    if (moved == MAP_FAILED)
+        CHECK(error == EFAULT || error == ENOMEM);
+    else
+        CHECK(is_marked(moved, 0, REST) && munmap(moved, (REST + 1) * PAGE) == 0);
+    CHECK(munmap(source, (REST + 1) * PAGE) == 0);
+}
+
+static void replaced_by_another_object(void) {
+    file_of_two = memfd_create("two", 0);
+    CHECK(file_of_two >= 0 && ftruncate(file_of_two, 2 * REST * PAGE) == 0);
+    replaced_meanwhile(0);
+    replaced_meanwhile(REST * PAGE);
+    CHECK(close(file_of_two) == 0);
+}
+
 /* Handlers make calls that have portions, too. */
 static volatile int handled;
 static void on_alarm(int signal) {
@@ -444,6 +501,9 @@ int main(int count, char **arguments) {
     shared_memory();
     files();
     read_in_flight();
+    /* Its priorities need a privilege on Linux, where a move is one step. */
+    if (is_cops())
+        replaced_by_another_object();
     handlers_meanwhile();
     many_threads();
     killed_meanwhile();

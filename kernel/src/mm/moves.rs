@@ -70,8 +70,20 @@ struct Reserved {
     /// object.
     from: Region,
     to: Region,
+    /// What the source is a mapping of, if it is one: the number of its region may be that of
+    /// another mapping by now.
+    object: Option<Part>,
     /// Promised pages that are charged for it beside those of the source.
     promised: usize,
+}
+
+/// A part of an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Part {
+    /// The number of the object.
+    object: u64,
+    /// Its first page.
+    page: u64,
 }
 
 impl Move {
@@ -182,7 +194,8 @@ impl AddressSpace {
         };
         contents.moving += 1;
         contents.adjust_charge();
-        Ok(Reserved { start, rest, from, to, promised })
+        let object = contents.part_at(from, call.source.start);
+        Ok(Reserved { start, rest, from, to, object, promised })
     }
 
     /// Makes the tables for some pages of `source`, from the address `from` on. Returns the address
@@ -250,7 +263,9 @@ impl AddressSpace {
             count < PORTION_PAGES
         });
         let part = source.start..end;
-        if contents.regions.around(&part) != Some(reserved.from) {
+        if contents.regions.around(&part) != Some(reserved.from)
+            || contents.part_at(reserved.from, part.start) != reserved.object
+        {
             return Err(MapError::NotMapped);
         }
         let target = reserved.rest.start..reserved.rest.start + part.len();
@@ -283,6 +298,9 @@ impl AddressSpace {
             contents.promised -= left - touched.0 + used;
             contents.promised += arrived - touched.1;
             reserved.promised -= used;
+        }
+        if let Some(part) = &mut reserved.object {
+            part.page = part.page.saturating_add(pages as u64);
         }
         reserved.rest.start = target.end;
         if end == covered || end == source.end {
@@ -356,6 +374,12 @@ impl Contents {
             drop(self.mappings.release(number, 0));
         }
         inserted.map(|()| to)
+    }
+
+    /// What of an object is mapped at `address`, which is in this region.
+    fn part_at(&self, region: Region, address: usize) -> Option<Part> {
+        let mapping = self.mappings.get(region.backing.mapping()?)?;
+        Some(Part { object: mapping.view.object.number(), page: mapping.page_at(address) })
     }
 
     /// Charges pages that will be promised.
