@@ -40,6 +40,12 @@ static void until_waiters(word *at, long count) {
         sched_yield();
 }
 
+/* The same for waiters that are less urgent. */
+static void until_waiters_asleep(word *at, long count) {
+    while (waiters(at) != count)
+        usleep(1000);
+}
+
 static void nothing(int signal) {
     (void)signal;
 }
@@ -257,6 +263,89 @@ static void priorities(void) {
     CHECK(pthread_join(first, NULL) == 0);
 }
 
+/* A waiter that has been woken, and not run yet, gets a signal: it says that it was woken. Or its
+   process is killed: the wake goes to another waiter with a bit of it. */
+
+static struct bits_waiter {
+    word *at;
+    uint32_t bits;
+    _Atomic int number, result;
+} with_both, without, with_one;
+
+enum { WAITS = -1 };
+
+static void *wait_for_bits(void *argument) {
+    struct bits_waiter *waiter = argument;
+    struct timespec time;
+    CHECK(setpriority(PRIO_PROCESS, 0, 8) == 0 && clock_gettime(CLOCK_MONOTONIC, &time) == 0);
+    time.tv_sec += 1000;
+    waiter->number = syscall(SYS_gettid);
+    long result = syscall(SYS_futex, waiter->at, FUTEX_WAIT_BITSET, 0, &time, NULL, waiter->bits);
+    waiter->result = result == 0 ? 0 : errno;
+    return NULL;
+}
+
+static pthread_t start_bits_waiter(struct bits_waiter *waiter, word *at, uint32_t bits) {
+    pthread_t thread;
+    waiter->at = at;
+    waiter->bits = bits;
+    waiter->result = WAITS;
+    CHECK(pthread_create(&thread, NULL, wait_for_bits, waiter) == 0);
+    return thread;
+}
+
+static void wake_bits_until(word *at, uint32_t bits, struct bits_waiter *waiter) {
+    while (waiter->result == WAITS) {
+        syscall(SYS_futex, at, FUTEX_WAKE_BITSET, INT_MAX, NULL, NULL, bits);
+        usleep(1000);
+    }
+}
+
+static void bits(int is_killed) {
+    word *at = &shared->crowd;
+    pthread_t threads[3];
+    pid_t child = 0;
+    /* Other threads run here only while this one sleeps, if there is one processor. */
+    struct sched_param urgent = {50}, usual = {0};
+    cpu_set_t processors;
+    CHECK(sched_getaffinity(0, sizeof processors, &processors) == 0);
+    CHECK(sched_setscheduler(0, SCHED_FIFO, &urgent) == 0);
+    if (is_killed) {
+        child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            start_bits_waiter(&with_both, at, 6);
+            for (;;)
+                pause();
+        }
+    } else {
+        threads[0] = start_bits_waiter(&with_both, at, 6);
+    }
+    until_waiters_asleep(at, 1);
+    threads[1] = start_bits_waiter(&without, at, 5);
+    until_waiters_asleep(at, 2);
+    threads[2] = start_bits_waiter(&with_one, at, 2);
+    until_waiters_asleep(at, 3);
+    CHECK(syscall(SYS_futex, at, FUTEX_WAKE_BITSET, 1, NULL, NULL, 2) == 1);
+    if (is_killed) {
+        CHECK(kill(child, SIGKILL) == 0);
+        ended_by(child, SIGKILL);
+        usleep(20000);
+        if (CPU_COUNT(&processors) == 1)
+            CHECK(with_one.result == 0);
+    } else {
+        CHECK(syscall(SYS_tgkill, getpid(), with_both.number, SIGUSR1) == 0);
+        CHECK(pthread_join(threads[0], NULL) == 0 && with_both.result == 0);
+        CHECK(with_one.result == WAITS);
+    }
+    CHECK(without.result == WAITS);
+    wake_bits_until(at, 2, &with_one);
+    wake_bits_until(at, 1, &without);
+    CHECK(with_one.result == 0 && without.result == 0);
+    CHECK(pthread_join(threads[1], NULL) == 0 && pthread_join(threads[2], NULL) == 0);
+    CHECK(sched_setscheduler(0, SCHED_OTHER, &usual) == 0);
+}
+
 /* A thread of a stopped process is woken, and runs when the process goes on. */
 static void stops(void) {
     pid_t child = fork();
@@ -292,8 +381,11 @@ int main(int count, char **arguments) {
         ends(i % 4 == 3, i % 3 == 1);
     for (int i = 0; i < 10; i++)
         stops();
-    if (is_cops())
+    if (is_cops()) {
         priorities();
+        bits(0);
+        bits(1);
+    }
     printf("futexes are in order\n");
     return 0;
 }

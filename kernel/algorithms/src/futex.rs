@@ -74,7 +74,7 @@ pub struct Waiter {
     object: AtomicU64,
     address: AtomicUsize,
     arrival: AtomicU64,
-    /// It is woken only by a sweep with a common bit.
+    /// It is woken only by a sweep with a common bit. After that, the bits of that sweep.
     mask: AtomicU32,
 }
 
@@ -103,6 +103,11 @@ impl Waiter {
     /// The word that it waits on. It changes only within its table, under the table's lock.
     pub fn word(&self) -> Word {
         Word { object: self.object.load(Relaxed), address: self.address.load(Relaxed) }
+    }
+
+    /// The bits with which it waits or, after a wake, those of the sweep that has woken it.
+    pub fn mask(&self) -> u32 {
+        self.mask.load(Relaxed)
     }
 
     /// Its state.
@@ -269,7 +274,7 @@ impl<W> Futexes<W> {
             let is_late = key.2 >= sweep.before;
             // All that come after a late one within its priority are late too.
             sweep.from = (key.0, key.1, if is_late { u64::MAX } else { key.2 + 1 });
-            let has_common_bit = entry.waiter.mask.load(Relaxed) & sweep.mask != 0;
+            let has_common_bit = entry.waiter.mask() & sweep.mask != 0;
             if !is_late && (has_common_bit || sweep.restarts > RESTARTS_MAX) {
                 *visits = visits.saturating_sub(FOUND_VISITS - 1);
                 if has_common_bit {
@@ -286,6 +291,7 @@ impl<W> Futexes<W> {
     pub fn wake_next(&mut self, sweep: &mut Sweep, visits: &mut usize) -> Option<Woken<W>> {
         let (key, has_common_bit) = self.next(sweep, visits)?;
         let (Entry { waiter, wake }, place) = self.waiting.take(&key)?;
+        waiter.mask.store(sweep.mask, Relaxed);
         waiter.set_state(State::Woken);
         Some(Woken { wake, place, has_common_bit })
     }
@@ -387,6 +393,19 @@ mod tests {
             }
         };
         assert_eq!((found, portions), (Some(99), 7));
+    }
+
+    #[test]
+    fn a_wake_that_is_passed_on_has_the_bits_of_the_first_one() {
+        let mut table = Futexes::new();
+        let first = add(&mut table, 8, 0b110, 32, 1);
+        let other = add(&mut table, 8, 0b101, 32, 2);
+        add(&mut table, 8, 0b010, 32, 3);
+        let mut sweep = table.sweep(Word::own(8), 0b010);
+        assert_eq!(wake_next(&mut table, &mut sweep, &mut 10), Some(1));
+        assert_eq!(table.remove(&first).0, State::Woken);
+        assert_eq!(wake_all(&mut table, 8, first.mask()), [3]);
+        assert_eq!(other.state(), State::Queued);
     }
 
     #[test]
@@ -532,7 +551,7 @@ mod tests {
             }
             let concerned: Vec<_> = waiters
                 .iter()
-                .filter(|waiter| waiter.mask.load(Relaxed) & mask != 0)
+                .filter(|waiter| waiter.mask() & mask != 0)
                 .cloned()
                 .collect();
             let mut sweep = table.sweep(Word::own(8), mask);

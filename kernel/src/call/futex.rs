@@ -32,6 +32,8 @@ pub struct FutexWait {
     _charge: Charge,
     /// The word was read after the call was put into the table.
     is_checked: bool,
+    /// A signal ends it.
+    is_interrupted: bool,
 }
 
 impl FutexWait {
@@ -56,6 +58,7 @@ impl FutexWait {
             timer: None,
             _charge,
             is_checked: false,
+            is_interrupted: false,
         })
     }
 
@@ -113,13 +116,32 @@ impl FutexWait {
         Ok(true)
     }
 
+    /// As for `Operation::interrupt`.
+    pub fn interrupt(&mut self) -> bool {
+        self.is_interrupted = true;
+        true
+    }
+
+    /// As for `Operation::cut_short`: as on Linux, one that has been woken says so.
+    pub fn cut_short(&self, process: &Process) -> Option<CallResult> {
+        let _table = process.futexes(self.waiter.word()).lock();
+        (self.waiter.state() == State::Woken).then_some(Ok(0))
+    }
+
     /// As for `Operation::remove_waiter`. A wake that the call does not report, or that its program
-    /// does not live to see, goes to another one.
+    /// does not live to see, goes to another one with a bit of that wake.
     pub fn remove_waiter(&self, process: &Process, must_pass_on: bool) {
-        let (before, _) = process.futexes(self.waiter.word()).lock().remove(&self.waiter);
-        let must_pass_on = must_pass_on || process.is_program_ending();
+        let is_ending = process.is_program_ending();
+        let mut table = process.futexes(self.waiter.word()).lock();
+        if self.is_interrupted && self.waiter.state() == State::Woken && !is_ending {
+            // It stays so: `cut_short` reports it.
+            return;
+        }
+        let (before, _) = table.remove(&self.waiter);
+        drop(table);
+        let must_pass_on = must_pass_on || is_ending;
         if before == State::Woken && must_pass_on {
-            process.wake_one_on_futex(self.waiter.word());
+            process.wake_one_with_bits(self.waiter.word(), self.waiter.mask());
         }
     }
 

@@ -177,6 +177,7 @@ impl Operation {
             Operation::Limited(limited) => limited.interrupt(),
             Operation::Poll(call) => call.interrupt(),
             Operation::FileLock(call) => call.waits_for_lock(),
+            Operation::Futex(wait) => wait.interrupt(),
             // As on Linux, a call on files is not interrupted. What it asks of a server or of the
             // disk may have been done already: the call must not fail, and must not ask again.
             Operation::Path(_) | Operation::Served(_) | Operation::Disk(_) => false,
@@ -200,6 +201,7 @@ impl Operation {
         match (self.done(), self) {
             (None, Operation::Limited(_)) => Some(Err(Errno::EINTR)),
             (None, Operation::WaitChild(wait)) => wait.last_look(process),
+            (None, Operation::Futex(wait)) => wait.cut_short(process),
             (done, _) => done.map(Ok),
         }
     }

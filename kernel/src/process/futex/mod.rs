@@ -75,7 +75,13 @@ impl Process {
 
     /// Wakes the first waiter on the futex `word`, if there is one.
     pub fn wake_one_on_futex(&self, word: Word) {
-        let mut sweep = self.futexes(word).lock().sweep(word, u32::MAX);
+        self.wake_one_with_bits(word, u32::MAX);
+    }
+
+    /// Wakes the first waiter on the futex `word` that has a bit of `mask`, if it is among as many
+    /// as a portion visits.
+    pub fn wake_one_with_bits(&self, word: Word, mask: u32) {
+        let mut sweep = self.futexes(word).lock().sweep(word, mask);
         let mut visits = PORTION_VISITS;
         loop {
             let woken = self.futexes(word).lock().wake_next(&mut sweep, &mut visits);
