@@ -221,7 +221,7 @@ impl ServedTransfer {
                     Ok((offset + length as u64, length))
                 } else {
                     let length = if offset.is_none() { self.length } else { length };
-                    self.write(node, offset, length, file.flags())?
+                    self.write((served, node), offset, length, payer)?
                 }
             }
         };
@@ -235,19 +235,27 @@ impl ServedTransfer {
     /// become durable, if the file was opened so. Returns where they end, and their number.
     fn write(
         &mut self,
-        node: &ServedNode,
+        (served, node): (&ServedFile, &ServedNode),
         offset: Option<u64>,
         length: usize,
-        flags: u32,
+        payer: Family,
     ) -> Option<Result<(u64, usize), Errno>> {
         let written = match self.written {
             Some(written) => Ok(written),
             None => {
+                // What is kept must not be sent meanwhile: the server might perform that later.
+                match served.writing(node, payer) {
+                    Ok(Some(writing)) if !writing.take_turn(&mut self.ask) => return None,
+                    Ok(_) => {}
+                    Err(error) => return Some(Err(error)),
+                }
                 let buffers = || take(&mut self.buffers);
-                node.write_buffers(offset, length, buffers, &mut self.ask)?
+                let written = node.write_buffers(offset, length, buffers, &mut self.ask)?;
+                self.ask.end_turn();
+                written
             }
         };
-        if flags & open::DATA_DURABLE == 0 || written.is_err() {
+        if self.file.flags() & open::DATA_DURABLE == 0 || written.is_err() {
             return Some(written);
         }
         if self.written.is_none() {

@@ -3,6 +3,12 @@
 //!
 //! A write is kept as a whole, or is a request. It is kept only where the file has blocks, so the
 //! length of the file does not change, and the server has room for it.
+//!
+//! A write that is a request has the turn until it is answered, so nothing that is kept is sent
+//! meanwhile. Its reply changes the pages that are here then, also those that came after it was
+//! sent. Without the turn, a page could be sent, become clean and go before that reply, and the
+//! server could have performed both in the other order: the file would have what was there before
+//! the write, and nothing would be dirty.
 
 use alloc::sync::Arc;
 
@@ -77,6 +83,11 @@ impl MappedFiles {
 }
 
 impl Writing {
+    /// A write is about to be a request: takes the turn for it. False: the call has to wait.
+    pub fn take_turn(&self, ask: &mut Ask) -> bool {
+        ask.take_turn(&self.0)
+    }
+
     /// Keeps a write of the first `length` bytes of `buffer` at `offset`, at most what one request
     /// can have; its pages are charged to `payer`. Returns whether it has, which takes a request
     /// for the length if that is not known.

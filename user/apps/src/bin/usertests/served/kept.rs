@@ -28,6 +28,9 @@ tests! { served:
     kept_writes_and_another_length,
     kept_writes_do_not_overtake_those_of_a_call_that_has_gone,
     kept_writes_wait_for_those_that_are_being_sent,
+    kept_writes_are_not_put_over_a_write_that_is_a_request,
+    kept_writes_come_before_a_write_that_is_a_request,
+    kept_writes_come_after_a_write_of_a_call_that_has_gone,
     kept_writes_of_a_program_are_waited_for,
     kept_pages_have_a_limit,
     kept_pages_are_charged,
@@ -146,6 +149,36 @@ impl Kept {
     async fn serves(&mut self, operation: u16) -> Outcome {
         let (request, rest) = self.opened.next(operation).await?;
         self.opened.hand.answer(&request, &rest)?;
+        Ok(())
+    }
+
+    /// There is no request before this one.
+    async fn is_quiet(&mut self) -> Outcome {
+        let mut bytes = [0u8; 128];
+        let place = bytes.as_mut_ptr().expose_provenance();
+        let asking = self.begins(number::FSTATFS, [self.opened.fd(), place]);
+        self.serves(operation::USAGE).await?;
+        check_equal!(soon("fstatfs", asking).await??, Ok(0), "fstatfs");
+        Ok(())
+    }
+
+    /// Serves what `fsync` sends, and performs it on `served`.
+    async fn serves_fsync(
+        &mut self,
+        syncing: JoinHandle<Result<usize, Errno>>,
+        served: &mut [u8],
+    ) -> Outcome {
+        loop {
+            let (request, data) = self.opened.hand.next().await?;
+            if request.operation == operation::SYNCHRONISE {
+                self.opened.hand.answer(&request, &data)?;
+                break;
+            }
+            check_equal!(request.operation, operation::WRITE, "the request");
+            served[request.first as usize..][..data.len()].copy_from_slice(&data);
+            self.takes(&request, data.len())?;
+        }
+        check_equal!(soon("fsync", syncing).await??, Ok(0), "fsync");
         Ok(())
     }
 
@@ -354,14 +387,19 @@ async fn kept_writes_and_another_length() -> Outcome {
     // What is dirty is sent first.
     let (request, data) = file.sent().await?;
     check!(data == [2; LENGTH], "other bytes");
-    // A write that comes meanwhile is a request.
-    let (_, write) = file.opened.asked(number::PWRITE64, 0, PAGE).await?;
-    check_equal!(write.flags, 0, "flags");
+    // A write that comes meanwhile is a request afterwards.
+    let place = file.opened.memory.as_ptr().expose_provenance();
+    let writing = file.begins(number::PWRITE64, [file.opened.fd(), place, PAGE, 0]);
+    file.is_quiet().await?;
     file.takes(&request, LENGTH)?;
     let (cut, _) = file.opened.next(operation::SET_STATUS).await?;
-    file.opened.answer_write(&write)?;
+    file.is_quiet().await?;
     file.opened.hand.answer(&cut, &[])?;
     check_equal!(soon("ftruncate", cutting).await??, Ok(0), "ftruncate");
+    let (write, _) = file.opened.next(operation::WRITE).await?;
+    check_equal!(write.flags, 0, "flags");
+    file.opened.answer_write(&write)?;
+    check_equal!(soon("pwrite", writing).await??, Ok(PAGE), "pwrite");
     // The length is asked for again.
     (file.length, file.solid) = (5000, 5000);
     file.begin().await?;
@@ -381,11 +419,7 @@ async fn kept_writes_do_not_overtake_those_of_a_call_that_has_gone() -> Outcome 
     file.writes(0, PAGE, 9)?;
     let syncing = file.begins_fsync();
     // The next request is not one to write.
-    let mut bytes = [0u8; 128];
-    let place = bytes.as_mut_ptr().expose_provenance();
-    let asking = file.begins(number::FSTATFS, [file.opened.fd(), place]);
-    file.serves(operation::USAGE).await?;
-    check_equal!(soon("fstatfs", asking).await??, Ok(0), "fstatfs");
+    file.is_quiet().await?;
     let reply = Reply { id: first.id, value: PAGE as u64, ..Reply::default() };
     check_equal!(file.opened.hand.reply(reply, &[]), Err(ENOENT), "a late reply");
     let (second, data) = file.sent().await?;
@@ -414,12 +448,8 @@ async fn kept_writes_wait_for_those_that_are_being_sent() -> Outcome {
     let first = file.begins_fsync();
     let (request, data) = file.sent().await?;
     let second = file.begins_fsync();
-    let mut bytes = [0u8; 128];
-    let place = bytes.as_mut_ptr().expose_provenance();
-    let asking = file.begins(number::FSTATFS, [file.opened.fd(), place]);
     // It has not asked to synchronise.
-    file.serves(operation::USAGE).await?;
-    check_equal!(soon("fstatfs", asking).await??, Ok(0), "fstatfs");
+    file.is_quiet().await?;
     file.takes(&request, data.len())?;
     for _ in 0..2 {
         file.serves(operation::SYNCHRONISE).await?;
@@ -428,6 +458,98 @@ async fn kept_writes_wait_for_those_that_are_being_sent() -> Outcome {
         check_equal!(soon("fsync", syncing).await??, Ok(0), "fsync");
     }
     Ok(())
+}
+
+/// A write that is a request, and pages with other bytes that are to be sent meanwhile. They are
+/// sent after its reply, with what it has written: otherwise the server could perform both in one
+/// order and reply in the other one.
+async fn kept_writes_are_not_put_over_a_write_that_is_a_request() -> Outcome {
+    let mut file = Kept::filled().await?;
+    let mut served = contents(1);
+    let mut expected = served.clone();
+    expected[..PAGE].fill(0x77);
+    for round in 0..2 {
+        if round == 0 {
+            // The page is dirty before.
+            file.writes(LENGTH - 200, 200, 2)?;
+            expected[LENGTH - 200..].fill(2);
+        }
+        // It makes the file longer.
+        let (place, end) = (served.len() - 100, served.len() + 100);
+        file.opened.memory.fill(3 + round);
+        let (_, write) = file.opened.asked(number::PWRITE64, place, 200).await?;
+        for contents in [&mut served, &mut expected] {
+            contents.resize(end, 0);
+            contents[place..].fill(3 + round);
+        }
+        if round == 1 {
+            // The page was clean, and is kept again.
+            let other = [9u8; 10];
+            let from = other.as_ptr().expose_provenance();
+            let wrote = raw::call(number::PWRITE64, [file.opened.fd(), from, 10, 2 * PAGE]);
+            check_equal!(wrote, Ok(10), "a write beside it");
+            expected[2 * PAGE..2 * PAGE + 10].fill(9);
+        }
+        let syncing = file.begins_fsync();
+        file.is_quiet().await?;
+        file.takes(&write, 200)?;
+        file.serves_fsync(syncing, &mut served).await?;
+        check!(served == expected, "round {round}: what the server has");
+    }
+    file.is_clean().await
+}
+
+/// The same, if the pages are being sent already.
+async fn kept_writes_come_before_a_write_that_is_a_request() -> Outcome {
+    let mut file = Kept::filled().await?;
+    let mut served = contents(1);
+    file.writes(LENGTH - 200, 200, 2)?;
+    file.opened.memory.fill(3);
+    let syncing = file.begins_fsync();
+    let (first, data) = file.sent().await?;
+    served[..PAGE].copy_from_slice(&data);
+    let place = file.opened.memory.as_ptr().expose_provenance();
+    let writing = file.begins(number::PWRITE64, [file.opened.fd(), place, 200, LENGTH - 100]);
+    file.is_quiet().await?;
+    file.takes(&first, data.len())?;
+    let (second, data) = file.sent().await?;
+    served[2 * PAGE..].copy_from_slice(&data);
+    check_equal!(served[LENGTH - 100..], [2; 100], "what was kept");
+    file.is_quiet().await?;
+    file.takes(&second, data.len())?;
+    // Now both go on.
+    for _ in 0..2 {
+        let (request, rest) = file.opened.hand.next().await?;
+        match request.operation {
+            operation::WRITE => {
+                check_equal!(rest, [3; 200], "the write");
+                file.takes(&request, 200)?;
+            }
+            _ => _ = file.opened.hand.answer(&request, &rest)?,
+        }
+    }
+    check_equal!(soon("pwrite", writing).await??, Ok(200), "pwrite");
+    check_equal!(soon("fsync", syncing).await??, Ok(0), "fsync");
+    file.is_clean().await
+}
+
+/// What is kept after such a write was cancelled is sent when the server has answered it.
+async fn kept_writes_come_after_a_write_of_a_call_that_has_gone() -> Outcome {
+    let mut file = Kept::filled().await?;
+    let mut served = contents(1);
+    file.opened.memory.fill(3);
+    let (handle, write) = file.opened.asked(number::PWRITE64, LENGTH - 100, 200).await?;
+    check!(handle.cancel()?, "the write has completed");
+    file.writes(LENGTH - 100, 100, 4)?;
+    let syncing = file.begins_fsync();
+    file.is_quiet().await?;
+    served.resize(LENGTH + 100, 3);
+    served[LENGTH - 100..].fill(3);
+    let reply = Reply { id: write.id, value: 200, ..Reply::default() };
+    check_equal!(file.opened.hand.reply(reply, &[]), Err(ENOENT), "a late reply");
+    file.serves_fsync(syncing, &mut served).await?;
+    check_equal!(served[LENGTH - 100..LENGTH], [4; 100], "what the server has");
+    file.is_clean().await
 }
 
 /// A program is executed while a call writes its file back.
