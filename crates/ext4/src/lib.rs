@@ -49,8 +49,8 @@ pub struct Ext4<D> {
 
 impl<D: BlockDevice> Ext4<D> {
     /// Opens the file system of a disk: replays the journal, and finishes deletions that a crash
-    /// interrupted. One of a file of block lists stays for Linux or `e2fsck`. `cache` is the number of blocks that are kept in memory, at least
-    /// [`SMALLEST_CACHE`].
+    /// interrupted. One of a file of block lists stays for Linux or `e2fsck`. `cache` is the number
+    /// of blocks that are kept in memory, at least [`SMALLEST_CACHE`].
     ///
     /// # Errors
     ///

@@ -19,7 +19,8 @@ impl<D: BlockDevice> Ext4<D> {
     /// [`Error::NotDirectory`] if only one of both is a directory; [`Error::NotEmpty`];
     /// [`Error::Invalid`] if a directory would become its own descendant; [`Error::NoSpace`];
     /// [`Error::NotPermitted`] if an inode or a directory that is concerned is immutable or
-    /// append-only, except that an append-only directory may get a name; [`Error::Unsupported`] if a file of block lists would lose its last name.
+    /// append-only, except that an append-only directory may get a name;
+    /// [`Error::Unsupported`] if a file of block lists would lose its last name.
     pub async fn rename(
         &self,
         from: (u32, &[u8]),
