@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -75,6 +76,12 @@ static void once(void) {
     FAILS(setitimer(ITIMER_REAL, &time, NULL), EINVAL);
     time.it_value.tv_usec = -1;
     FAILS(setitimer(ITIMER_REAL, &time, NULL), EINVAL);
+    CHECK(rest() == 0);
+    /* Without times it is switched off. */
+    time = in(1000000, 0);
+    CHECK(setitimer(ITIMER_REAL, &time, NULL) == 0);
+    CHECK(syscall(SYS_setitimer, ITIMER_REAL, 0, &time) == 0);
+    CHECK(time.it_value.tv_sec > 0 || time.it_value.tv_usec > 0);
     CHECK(rest() == 0);
 }
 

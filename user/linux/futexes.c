@@ -55,6 +55,15 @@ static void handle(int number, int flags) {
     CHECK(sigaction(number, &action, NULL) == 0);
 }
 
+/* A word that other processes could see must exist. */
+static void words_that_are_none(void) {
+    word *gone = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(gone != MAP_FAILED && futex(gone, FUTEX_WAKE, 1, NULL, NULL) == 0);
+    CHECK(munmap(gone, 4096) == 0);
+    FAILS(futex(gone, FUTEX_WAKE, 1, NULL, NULL), EFAULT);
+    CHECK(futex(gone, FUTEX_WAKE_PRIVATE, 1, NULL, NULL) == 0);
+}
+
 /* A handler ends the wait, or it goes on. */
 
 static void *wait_once(void *at) {
@@ -374,6 +383,7 @@ int main(int count, char **arguments) {
     self = arguments[0];
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
+    words_that_are_none();
     signals();
     timed();
     races();

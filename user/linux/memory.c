@@ -107,6 +107,11 @@ static void mappings(void) {
     FAILS(mremap(at + 9 * PAGE, PAGE, 2 * PAGE, 0), EFAULT);
     FAILS(mremap(at + 1, PAGE, 2 * PAGE, 0), EINVAL);
     CHECK(mprotect(at, 0, PROT_READ) == 0);
+    FAILS(mprotect(at, SIZE_MAX, PROT_READ), ENOMEM);
+    FAILS(mprotect(at + 1, PAGE, PROT_READ), EINVAL);
+    FAILS(mmap(NULL, SIZE_MAX, PROT_READ, flags, -1, 0), ENOMEM);
+    FAILS(mmap((void *)-4096L, PAGE, PROT_READ, flags | MAP_FIXED, -1, 0), ENOMEM);
+    FAILS(mmap(at + 1, PAGE, PROT_READ, flags | MAP_FIXED, -1, 0), EINVAL);
     CHECK(mprotect(at, PAGE, PROT_NONE) == 0 && mprotect(at, PAGE, PROT_READ) == 0);
     CHECK(munmap(at, 7 * PAGE) == 0);
     /* 64 GiB of addresses cost nothing until they are used. */

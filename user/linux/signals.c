@@ -2,10 +2,12 @@
 // faults, and what a child inherits. Also passes on Linux.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +59,22 @@ static void nap(long milliseconds) {
     struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
     while (nanosleep(&time, &time) == -1 && errno == EINTR)
         ;
+}
+
+static void wrong_numbers(void) {
+    FAILS(syscall(SYS_tkill, 0, 0), EINVAL);
+    FAILS(syscall(SYS_tkill, -1, 0), EINVAL);
+    FAILS(syscall(SYS_tkill, 1 << 29 | 12345, 0), ESRCH);
+    FAILS(syscall(SYS_tgkill, 0, getpid(), 0), EINVAL);
+    FAILS(syscall(SYS_tgkill, getpid(), 0, 0), EINVAL);
+    FAILS(syscall(SYS_tgkill, getpid(), 1 << 29 | 12345, 0), ESRCH);
+    uint32_t half[2] = {7, 7};
+    CHECK(syscall(SYS_rt_sigpending, half, 4) == 0 && half[0] == 0 && half[1] == 7);
+    FAILS(syscall(SYS_rt_sigpending, half, 16), EINVAL);
+    FAILS(syscall(SYS_wait4, INT_MIN, 0, 0, 0), ESRCH);
+    // Random numbers of both kinds.
+    FAILS(syscall(SYS_getrandom, half, 4, 6), EINVAL);
+    CHECK(syscall(SYS_getrandom, half, 4, 5) == 4);
 }
 
 static void handlers_and_masks(void) {
@@ -414,6 +432,16 @@ static void bad_accesses(void) {
         int status = status_of(child);
         CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
     }
+    // As on Linux, this flag means nothing here.
+    stack.ss_flags = SS_ONSTACK;
+    CHECK(sigaltstack(&stack, NULL) == 0);
+    CHECK(sigaltstack(NULL, &now) == 0 && now.ss_sp == other && now.ss_flags == 0);
+    stack.ss_flags = 4;
+    FAILS(sigaltstack(&stack, NULL), EINVAL);
+    if (is_cops()) {
+        stack.ss_flags = (int)(1U << 31);
+        FAILS(sigaltstack(&stack, NULL), EINVAL);
+    }
     stack.ss_flags = SS_DISABLE;
     CHECK(sigaltstack(&stack, NULL) == 0);
     signal(SIGSEGV, SIG_DFL);
@@ -439,6 +467,7 @@ int main(int argument_count, char **arguments) {
         return one.sa_handler != SIG_IGN || two.sa_handler != SIG_DFL;
     }
     setvbuf(stdout, NULL, _IONBF, 0);
+    wrong_numbers();
     handlers_and_masks();
     nesting();
     storm();

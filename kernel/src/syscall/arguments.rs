@@ -251,9 +251,11 @@ impl<'a> Arguments<'a> {
     }
 
     /// Which children `wait4` is asked for: a number, -1 for any, 0 for those in the caller's
-    /// group, and the negative number of another group. `ECHILD` if there can be none.
+    /// group, and the negative number of another group. `ECHILD` if there can be none; `ESRCH` for
+    /// the least number, as on Linux.
     pub fn children(&self, index: usize) -> Result<Which, Errno> {
         Ok(match self.number_with_sign(index).ok_or(Errno::ECHILD)? {
+            i32::MIN => return Err(Errno::ESRCH),
             -1 => Which::Any,
             0 => Which::Group(self.process.group.load(Relaxed)),
             id @ 1.. => Which::Child(id as ProcessId),

@@ -79,6 +79,10 @@ pub fn futex(
             }
             let reply = resumable::resume(cpu, frame, |process| {
                 let from = word(address);
+                // As on Linux, a word that could be another one's must exist.
+                if !is_private && !from.is_shared() && !process.space.is_mapped(address) {
+                    return Err(Errno::EFAULT);
+                }
                 Ok(Resumable::Sweep(Sweeping::new(process, (from, mask), wakes, (from, 0))))
             });
             Ok(reply.into())

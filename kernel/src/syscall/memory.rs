@@ -22,9 +22,6 @@ use crate::mm::{self, Place, Replacement, Rights, Source, UserRange, View};
 use crate::process::resumable::{self, Resumable};
 use crate::process::{Process, VirtualCpu};
 
-/// The flags of Linux's `getrandom`, which change nothing here.
-pub const RANDOM_FLAGS: usize = 7;
-
 /// `mmap(address, length, protection, flags, fd, offset)`.
 ///
 /// Charged here, so that a later access cannot fail because of the quota; frames are allocated on
@@ -47,6 +44,8 @@ pub fn map(
     if length == 0 {
         return Err(Errno::EINVAL);
     }
+    // As on Linux: more addresses than there are.
+    page_up(length).ok_or(Errno::ENOMEM)?;
     let rights = args.rights(2)?;
     let is_lazy = flags & LAZY != 0;
     let part = Part { payer: cpu.process.family, offset, length, rights, is_lazy };
@@ -112,14 +111,21 @@ pub fn sync(
 /// address is a hint.
 fn place(address: usize, length: usize, flags: usize, is_lazy: bool) -> Result<Place, Errno> {
     let range = own_pages(address, length);
+    let fixed = || range.clone().ok_or_else(|| error_of_fixed(address, length));
     if flags & more_flags::FIXED_NOREPLACE != 0 {
-        return Ok(Place::Free(range.ok_or(Errno::EINVAL)?));
+        return Ok(Place::Free(fixed()?));
     }
     if flags & more_flags::FIXED != 0 {
-        return Ok(Place::Replace(Replacement::of(range.ok_or(Errno::EINVAL)?)));
+        return Ok(Place::Replace(Replacement::of(fixed()?)));
     }
     let area = if is_lazy { LAZY_AREA } else { MAP_AREA };
     Ok(Place::Anywhere { hint: range.filter(|_| address != 0), area, length })
+}
+
+/// Why nothing can be mapped at `address`: as on Linux, no program has so many addresses there, or
+/// it is not that of a page. Or the kernel has mapped something there.
+fn error_of_fixed(address: usize, length: usize) -> Errno {
+    if UserRange::new(address, length).is_none() { Errno::ENOMEM } else { Errno::EINVAL }
 }
 
 /// What is to be mapped.
@@ -192,6 +198,19 @@ impl Part {
             _ => Err(Errno::ENODEV),
         }
     }
+}
+
+/// The flags of Linux's `getrandom`, which change nothing here.
+///
+/// # Errors
+/// `EINVAL` for others, and for two that exclude each other.
+pub fn check_random_flags(flags: usize) -> Result<(), Errno> {
+    const NONBLOCK: usize = 1;
+    const RANDOM: usize = 2;
+    const INSECURE: usize = 4;
+    let is_known = flags & !(NONBLOCK | RANDOM | INSECURE) == 0;
+    let are_both = flags & (RANDOM | INSECURE) == RANDOM | INSECURE;
+    if is_known && !are_both { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
 /// `getrandom(buffer, length, flags)`; of the buffer at most [`random::BYTES_MAX`] bytes.

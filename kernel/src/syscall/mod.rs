@@ -445,7 +445,7 @@ fn dispatch(
         .into(),
         number::MSYNC => memory::sync(cpu, frame, &args)?,
         number::GETRANDOM => {
-            args.flags(2, memory::RANDOM_FLAGS)?;
+            memory::check_random_flags(args.number(2))?;
             memory::random(process, args.range_of_at_most(0, random::BYTES_MAX)?).into()
         }
 

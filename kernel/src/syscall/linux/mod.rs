@@ -27,6 +27,7 @@ use super::{Reply, conclude_other, measure, process, submit, time};
 use crate::arch::{SyscallFrame, UserContext};
 use crate::call;
 use crate::log;
+use crate::mm::layout::PAGE_BYTES;
 use crate::process::{Outcome, Thread, VirtualCpu};
 use crate::sched::Waiting;
 
@@ -148,6 +149,12 @@ fn dispatch(
     Ok(match frame.number {
         number::BRK => memory::set_break(cpu, linux, frame, args.number(0)),
         native::MPROTECT if args.number(1) == 0 => Reply::Done(Ok(0)),
+        // Nothing that the program could change is at an address that is none.
+        native::MPROTECT
+            if args.own_pages(0).is_err() && args.number(0).is_multiple_of(PAGE_BYTES) =>
+        {
+            return Err(Errno::ENOMEM);
+        }
         number::MREMAP => memory::remap(cpu, frame, &args)?,
         number::MADVISE => memory::advise(cpu, frame, &args)?,
         number::FLUSH_ICACHE => {
@@ -210,22 +217,22 @@ fn dispatch(
         }
         number::GETPRIORITY => priority::nice(cpu, args.number(0), args.number(1)).into(),
         number::SCHED_SETSCHEDULER => {
-            let parameter = args.structure(2, priority::PARAMETER_BYTES)?;
+            let parameter = priority::parameter_at(&args, 2)?;
             priority::set_policy(cpu, args.number(0), Some(args.number(1)), parameter).into()
         }
         number::SCHED_SETPARAM => {
-            let parameter = args.structure(1, priority::PARAMETER_BYTES)?;
+            let parameter = priority::parameter_at(&args, 1)?;
             priority::set_policy(cpu, args.number(0), None, parameter).into()
         }
         number::SCHED_GETSCHEDULER => priority::policy(cpu, args.number(0)).into(),
         number::SCHED_GETPARAM => {
-            let into = args.structure(1, priority::PARAMETER_BYTES)?;
+            let into = priority::parameter_at(&args, 1)?;
             priority::parameter(cpu, args.number(0), into).into()
         }
         number::SCHED_GET_PRIORITY_MAX => priority::limit(args.number(0), true).into(),
         number::SCHED_GET_PRIORITY_MIN => priority::limit(args.number(0), false).into(),
         number::SCHED_GETAFFINITY => {
-            system::affinity(process, args.number(1), args.number(2)).into()
+            system::affinity(process, args.number(0), args.number(1), args.number(2)).into()
         }
 
         number::WAITID => {
@@ -253,7 +260,7 @@ fn dispatch(
             signals::signal_thread(process, None, args.number(0), args.signal(1)?).into()
         }
         number::TGKILL => {
-            let group = Some(args.process_id(0)?);
+            let group = Some(args.number(0));
             signals::signal_thread(process, group, args.number(1), args.signal(2)?).into()
         }
         number::RT_SIGACTION => signals::action(cpu, linux, &args).into(),

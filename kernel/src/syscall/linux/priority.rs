@@ -17,6 +17,7 @@ use cops_abi::errno::CallResult;
 use cops_abi::linux::policy;
 use cops_abi::{Errno, Priority};
 
+use super::super::arguments::Arguments;
 use super::thread_of;
 use crate::mm::UserRange;
 use crate::process::VirtualCpu;
@@ -30,7 +31,7 @@ const LAST_REAL_TIME: i64 = NICE_0 + NICE_MIN - 1;
 const IDLE: i64 = 60;
 const REAL_TIME_MAX: i64 = 99;
 /// Size of the structure with a real-time priority.
-pub const PARAMETER_BYTES: usize = 4;
+const PARAMETER_BYTES: usize = 4;
 /// Number of real-time priorities with the same level.
 const PER_LEVEL: i64 = 9;
 
@@ -46,6 +47,22 @@ fn named(cpu: &Arc<VirtualCpu>, id: usize) -> Result<Arc<VirtualCpu>, Errno> {
         0 => Ok(cpu.clone()),
         id => cpu.process.thread(id).ok_or(Errno::ESRCH),
     }
+}
+
+/// As [`named`], for the calls about policies.
+///
+/// # Errors
+/// Also `EINVAL` for a negative number.
+fn named_by_number(cpu: &Arc<VirtualCpu>, id: usize) -> Result<Arc<VirtualCpu>, Errno> {
+    if (id as i32) < 0 { Err(Errno::EINVAL) } else { named(cpu, id) }
+}
+
+/// The place of a real-time priority, of which the address is in an argument.
+///
+/// # Errors
+/// `EINVAL` for address 0, `EFAULT` for others that cannot be.
+pub fn parameter_at(args: &Arguments<'_>, index: usize) -> Result<UserRange, Errno> {
+    args.optional_structure(index, PARAMETER_BYTES)?.ok_or(Errno::EINVAL)
 }
 
 fn level_of(cpu: &VirtualCpu) -> Result<i64, Errno> {
@@ -82,6 +99,9 @@ pub fn set_policy(
     asked: Option<usize>,
     parameter: UserRange,
 ) -> CallResult {
+    if (id as i32) < 0 {
+        return Err(Errno::EINVAL);
+    }
     let mut bytes = [0; PARAMETER_BYTES];
     cpu.process.space.copy_in(parameter, &mut bytes)?;
     let priority = i64::from(i32::from_le_bytes(bytes));
@@ -112,13 +132,13 @@ fn policy_of(level: i64) -> usize {
 
 /// `sched_getscheduler(id)`.
 pub fn policy(cpu: &Arc<VirtualCpu>, id: usize) -> CallResult {
-    Ok(policy_of(level_of(&*named(cpu, id)?)?))
+    Ok(policy_of(level_of(&*named_by_number(cpu, id)?)?))
 }
 
 /// `sched_getparam(id, *mut priority)`: the least of the real-time priorities with this level; 0
 /// for another policy.
 pub fn parameter(cpu: &Arc<VirtualCpu>, id: usize, into: UserRange) -> CallResult {
-    let level = level_of(&*named(cpu, id)?)?;
+    let level = level_of(&*named_by_number(cpu, id)?)?;
     let priority = match policy_of(level) {
         policy::FIFO => ((LAST_REAL_TIME - level) * PER_LEVEL + 1).min(REAL_TIME_MAX),
         _ => 0,

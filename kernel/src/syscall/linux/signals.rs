@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 
 use cops_abi::Errno;
 use cops_abi::errno::CallResult;
-use cops_abi::linux::{MINSIGSTKSZ, SS_DISABLE, mask_change, signal_code};
+use cops_abi::linux::{MINSIGSTKSZ, SS_DISABLE, SS_ONSTACK, mask_change, signal_code};
 use cops_abi::syscall as native;
 use cops_algorithms::signals::{Action, FORCED, Information, Set};
 
@@ -110,12 +110,13 @@ pub fn change_mask(cpu: &VirtualCpu, args: &Arguments<'_>) -> CallResult {
     Ok(0)
 }
 
-/// `rt_sigpending(*mut set, 8)`.
+/// `rt_sigpending(*mut set, at most 8)`: stores as many bytes of the set.
 pub fn pending(cpu: &VirtualCpu, linux: &Linux, args: &Arguments<'_>) -> CallResult {
-    check_set_bytes(args, 1)?;
+    let bytes = Some(args.number(1)).filter(|&bytes| bytes <= SET_BYTES).ok_or(Errno::EINVAL)?;
     let of_process = linux.signals.lock().as_ref().map_or(0, |signals| signals.pending.set());
     let blocked = (of_process | cpu.signals.pending()) & cpu.signals.mask();
-    store(&cpu.process, args.structure(0, SET_BYTES)?, [blocked])?;
+    let place = args.structure(0, bytes)?;
+    cpu.process.space.copy_out(place, &blocked.to_le_bytes()[..bytes])?;
     Ok(0)
 }
 
@@ -234,8 +235,8 @@ pub fn alternate_stack(
         // The upper half of the word is padding.
         state.stack = match flags & u64::from(u32::MAX) {
             SS_DISABLE => (0, 0),
-            0 if (bytes as usize) < MINSIGSTKSZ => return Err(Errno::ENOMEM),
-            0 => (start as usize, bytes as usize),
+            0 | SS_ONSTACK if (bytes as usize) < MINSIGSTKSZ => return Err(Errno::ENOMEM),
+            0 | SS_ONSTACK => (start as usize, bytes as usize),
             _ => return Err(Errno::EINVAL),
         };
     }
@@ -248,16 +249,22 @@ pub fn alternate_stack(
 
 /// `tkill(thread, signal)` and `tgkill(process, thread, signal)`: to a thread of the caller's
 /// process.
+///
+/// # Errors
+/// `EINVAL` for a number that is 0 or negative, `ESRCH` for others that are not those of a thread.
 pub fn signal_thread(
     process: &Arc<Process>,
-    group: Option<ProcessId>,
+    group: Option<usize>,
     thread: usize,
     signal: u8,
 ) -> CallResult {
-    if group.is_some_and(|group| group != process.id) {
+    let number = |id: usize| u32::try_from(id as i32).ok().filter(|&id| id > 0);
+    let thread = number(thread).ok_or(Errno::EINVAL)?;
+    if let Some(group) = group
+        && number(group).ok_or(Errno::EINVAL)? != process.id
+    {
         return Err(Errno::ESRCH);
     }
-    let thread = u32::try_from(thread).map_err(|_| Errno::ESRCH)?;
     let thread = process.thread(thread).ok_or(Errno::ESRCH)?;
     if signal != 0 {
         process.signal_cpu(&thread, sent_to_thread(process.id, signal))?;

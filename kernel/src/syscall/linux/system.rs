@@ -113,7 +113,8 @@ pub fn alarm(process: &Process, args: &Arguments<'_>) -> CallResult {
     Ok(0)
 }
 
-/// `setitimer(0, *const itimerval, *mut itimerval or 0)`.
+/// `setitimer(0, *const itimerval, *mut itimerval or 0)`. As on Linux, without times it is switched
+/// off.
 ///
 /// # Errors
 /// `EINVAL` for another timer than that of real time, and for a time that is none; `EFAULT`,
@@ -123,7 +124,10 @@ pub fn set_alarm(cpu: &VirtualCpu, args: &Arguments<'_>) -> CallResult {
     if args.number(0) != 0 {
         return Err(Errno::EINVAL);
     }
-    let times: [u64; 4] = words(process, args.structure(1, ITIMERVAL_BYTES)?)?;
+    let times: [u64; 4] = match args.optional_structure(1, ITIMERVAL_BYTES)? {
+        Some(place) => words(process, place)?,
+        None => [0; 4],
+    };
     let [interval, after] = [&times[..2], &times[2..]].map(|time| {
         if i64::try_from(time[0]).is_err() || time[1] >= 1_000_000 {
             return Err(Errno::EINVAL);
@@ -246,11 +250,18 @@ pub fn control_thread(
     Ok(0)
 }
 
-/// `sched_getaffinity(_, bytes, *mut mask)`: any thread runs on any hart.
-pub fn affinity(process: &Process, bytes: usize, address: usize) -> CallResult {
+/// `sched_getaffinity(id, bytes, *mut mask)`: any thread runs on any hart.
+///
+/// # Errors
+/// `ESRCH` unless it is 0, a thread of the caller's process, or a process; `EINVAL`, `EFAULT`.
+pub fn affinity(process: &Process, id: usize, bytes: usize, address: usize) -> CallResult {
     let mask = u64::MAX >> (64 - arch::hart_count());
     if bytes < size_of_val(&mask) || !bytes.is_multiple_of(size_of_val(&mask)) {
         return Err(Errno::EINVAL);
+    }
+    let id = u32::try_from(id).map_err(|_| Errno::ESRCH)?;
+    if id != 0 && process.thread(id).is_none() {
+        children::kinship(id)?;
     }
     store(process, address, &mask.to_le_bytes())?;
     Ok(size_of_val(&mask))
