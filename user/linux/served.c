@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
@@ -171,6 +172,94 @@ static void shared_position(void) {
         children += strcmp(line, "child.\n") == 0;
     }
     CHECK(file && fclose(file) == 0 && parents == 200 && children == 200);
+}
+
+static int beside;
+static volatile int has_begun;
+static char beside_block[16384];
+static ssize_t beside_count;
+
+static void *write_beside(void *unused) {
+    has_begun = 1;
+    beside_count = write(beside, beside_block, sizeof beside_block);
+    return unused;
+}
+
+// A seek beside a write of another thread is before it or after it, and is never lost.
+static void seeks_beside_writes(void) {
+    static char found[sizeof beside_block];
+    const long size = sizeof beside_block;
+    int before = 0, after = 0, lost = 0;
+    beside = open("/disk/beside", O_CREAT | O_RDWR | O_TRUNC, 0644);
+    CHECK(beside >= 0 && ftruncate(beside, 3 * size) == 0);
+    for (int i = 1; i <= 60; i++) {
+        memset(beside_block, i, sizeof beside_block);
+        CHECK(lseek(beside, 2 * size, SEEK_SET) == 2 * size);
+        has_begun = 0;
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, write_beside, NULL) == 0);
+        while (!has_begun)
+            usleep(1);
+        usleep(i * 5);
+        // A lock from the position on waits for the same.
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_CUR, .l_len = 1};
+        CHECK(i % 10 || fcntl(beside, F_SETLK, &lock) == 0);
+        CHECK(lseek(beside, 0, SEEK_SET) == 0);
+        CHECK(pthread_join(thread, NULL) == 0 && beside_count == size);
+        long end = lseek(beside, 0, SEEK_CUR);
+        CHECK(pread(beside, found, sizeof found, 0) == size);
+        int is_at_0 = memcmp(found, beside_block, sizeof found) == 0;
+        CHECK(pread(beside, found, sizeof found, 2 * size) == size);
+        int is_behind = memcmp(found, beside_block, sizeof found) == 0;
+        before += is_at_0 && !is_behind && end == size;
+        after += !is_at_0 && is_behind && end == 0;
+    }
+    lost = 60 - before - after;
+    if (lost)
+        printf("%d seeks before a write, %d after it, %d lost\n", before, after, lost);
+    CHECK(lost == 0 && close(beside) == 0 && unlink("/disk/beside") == 0);
+}
+
+#define LISTED 200
+
+static char is_listed[2][LISTED];
+
+static void *list_some(void *own) {
+    _Alignas(struct dirent64) char records[sizeof(struct dirent64)];
+    for (long count; (count = syscall(SYS_getdents64, beside, records, sizeof records)) != 0;) {
+        CHECK(count > 0);
+        for (long at = 0; at < count;) {
+            struct dirent64 *entry = (struct dirent64 *)(records + at);
+            if (entry->d_name[0] != '.')
+                ((char *)own)[atoi(entry->d_name) % LISTED]++;
+            at += entry->d_reclen;
+        }
+    }
+    return NULL;
+}
+
+// Two threads list one open directory: each entry is listed once.
+static void listings_beside_each_other(void) {
+    char path[100];
+    CHECK(mkdir("/disk/listed", 0755) == 0);
+    for (int i = 0; i < LISTED; i++) {
+        sprintf(path, "/disk/listed/%d", i);
+        int fd = open(path, O_CREAT | O_WRONLY, 0644);
+        CHECK(fd >= 0 && close(fd) == 0);
+    }
+    beside = open("/disk/listed", O_RDONLY | O_DIRECTORY);
+    pthread_t thread;
+    CHECK(beside >= 0 && pthread_create(&thread, NULL, list_some, is_listed[0]) == 0);
+    list_some(is_listed[1]);
+    CHECK(pthread_join(thread, NULL) == 0 && close(beside) == 0);
+    for (int i = 0; i < LISTED; i++) {
+        if (is_listed[0][i] + is_listed[1][i] != 1)
+            printf("entry %d: listed %d and %d times\n", i, is_listed[0][i], is_listed[1][i]);
+        CHECK(is_listed[0][i] + is_listed[1][i] == 1);
+        sprintf(path, "/disk/listed/%d", i);
+        CHECK(unlink(path) == 0);
+    }
+    CHECK(rmdir("/disk/listed") == 0);
 }
 
 static void *work(void *argument) {
@@ -457,6 +546,8 @@ int main(int count, char **arguments) {
     lines();
     names();
     shared_position();
+    seeks_beside_writes();
+    listings_beside_each_other();
     hammered(0);
     hammered(SA_RESTART);
     stopped();

@@ -194,23 +194,30 @@ impl FileLockCall {
         if self.ask.insert_waiter(&waiter) {
             return Ok(true);
         }
-        if let Some(lock) = &self.lock {
-            let queue = match &self.queue {
-                Some(queue) => queue,
-                None => self.queue.insert(lock.join_queue()?),
-            };
-            queue.insert(waiter);
-        }
+        let Some(lock) = &self.lock else {
+            // Only a portion is over, of what is sent to the server before it is asked.
+            cops_executor::wake_up(waiter.coroutine);
+            return Ok(false);
+        };
+        let queue = match &self.queue {
+            Some(queue) => queue,
+            None => self.queue.insert(lock.join_queue()?),
+        };
+        queue.insert(waiter);
         Ok(true)
     }
 
     /// As for `Operation::waits_for_another_event`.
     pub fn waits_for_another_event(&self) -> bool {
-        self.lock.is_some() && self.queue.is_none()
+        match self.lock {
+            Some(_) => self.queue.is_none(),
+            None => !self.ask.is_registered(),
+        }
     }
 
     /// As for `Operation::remove_waiter`.
-    pub fn remove_waiter(&self, waiter: u32, must_pass_on: bool) {
+    pub fn remove_waiter(&mut self, waiter: u32, must_pass_on: bool) {
+        self.ask.remove_waiter();
         if let Some(queue) = &self.queue {
             queue.remove(waiter, must_pass_on);
         }

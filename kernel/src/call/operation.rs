@@ -379,6 +379,9 @@ impl Operation {
         if let Operation::Long(transfer) = self {
             return transfer.remove_waiter(process, cell, must_pass_on);
         }
+        if let Operation::FileLock(call) = self {
+            return call.remove_waiter(cell.number(), must_pass_on);
+        }
         if let Operation::Limited(limited) = self {
             return limited.remove_waiter(process, cell, must_pass_on);
         }
@@ -388,7 +391,6 @@ impl Operation {
             }
             (Operation::Futex(wait), _) => wait.remove_waiter(process, must_pass_on),
             (Operation::Lock(wait), _) => wait.remove_waiter(process, must_pass_on),
-            (Operation::FileLock(call), _) => call.remove_waiter(cell.number(), must_pass_on),
             (Operation::Epoll(wait), _) => wait.remove_waiter(cell.number(), must_pass_on),
             (Operation::ReadConsole { read }, _) => read.remove_waiter(cell.number()),
             (_, Some((file, waiting))) => file.remove_waiter(waiting, cell.number(), must_pass_on),

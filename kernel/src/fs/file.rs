@@ -1,5 +1,6 @@
 //! Open files: one enum of objects, with one way to attempt an operation and one way to wait.
 
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use cops_abi::errno::CallResult;
@@ -509,16 +510,30 @@ impl File {
         }
     }
 
-    /// Changes the position of the next read or write; `None` if the call has to wait.
+    /// The open file of a file system that a process serves, if it is one.
+    pub fn served(&self) -> Option<&ServedFile> {
+        match &self.object {
+            Object::Served(served) => Some(served),
+            _ => None,
+        }
+    }
+
+    /// Changes the position of the next read or write; `None` if the call has to wait. A position
+    /// that another call uses is changed when that has ended: it would move it otherwise.
     ///
     /// # Errors
     /// `ESPIPE` for a file without a position, `EINVAL` for a negative position or an unknown
     /// `whence`.
-    pub fn attempt_seek(&self, offset: isize, whence: usize, ask: &mut Ask) -> Option<CallResult> {
-        let position = match &self.object {
+    pub fn attempt_seek(
+        self: &Arc<Self>,
+        offset: isize,
+        whence: usize,
+        ask: &mut Ask,
+    ) -> Option<CallResult> {
+        let taken = match &self.object {
             Object::Device { .. } => return Some(Ok(0)),
-            Object::Node { position, .. } | Object::Disk { position } => Some(position),
-            Object::Served(_) => None,
+            Object::Node { .. } | Object::Disk { .. } => 0,
+            Object::Served(_) => ask.take_position(self)?,
             _ => return Some(Err(Errno::ESPIPE)),
         };
         let size = match &self.object {
@@ -538,37 +553,34 @@ impl File {
                 .filter(|&position| i64::try_from(position).is_ok())
                 .ok_or(Errno::EINVAL)
         };
-        let moved = match (&self.object, position) {
-            (Object::Served(served), _) => {
-                let moved = moved(served.position());
-                if let Ok(position) = moved {
-                    served.set_position(position);
-                }
-                moved
-            }
-            (_, Some(position)) => {
+        let moved = match &self.object {
+            Object::Node { position, .. } | Object::Disk { position } => {
                 let mut position = position.lock();
                 let moved = moved(*position);
                 *position = moved.unwrap_or(*position);
                 moved
             }
-            _ => Err(Errno::ESPIPE),
+            _ => {
+                let moved = moved(taken);
+                ask.end_position(moved.ok());
+                moved
+            }
         };
         Some(moved.map(|position| position as usize))
     }
 
     /// Lists entries of a directory as Linux's `dirent64` records, as many as fit into `bytes`;
     /// `None` if the call has to wait.
-    pub fn attempt_list(&self, bytes: &mut [u8], ask: &mut Ask) -> Option<CallResult> {
+    pub fn attempt_list(self: &Arc<Self>, bytes: &mut [u8], ask: &mut Ask) -> Option<CallResult> {
         match &self.object {
             Object::Node { node, position, .. } if node::is_directory(node) => {
                 let mut position = position.lock();
                 list(node, &mut position, bytes, ask)
             }
             Object::Served(served) if node::is_directory(served.node()) => {
-                let mut position = served.position();
+                let mut position = ask.take_position(self)?;
                 let listed = list(served.node(), &mut position, bytes, ask)?;
-                served.set_position(position);
+                ask.end_position(Some(position));
                 Some(listed)
             }
             _ => Some(Err(Errno::ENOTDIR)),

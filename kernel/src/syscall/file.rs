@@ -200,7 +200,7 @@ pub fn transfer_at(
 }
 
 /// `lseek(fd, offset, whence)`: a call that is completed, or one that waits for the server of the
-/// file.
+/// file, or for another call that uses its position.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -209,12 +209,13 @@ pub fn seek(
     offset: isize,
     whence: usize,
 ) -> Result<Result<CallResult, Operation>, Errno> {
-    if let (Object::Served(served), 2) = (&file.object, whence) {
-        let call = PathCall::of_node(served.node().clone(), Then::Seek { file, offset, whence });
-        return Ok(Err(Operation::Path(try_box(call)?)));
+    let is_asked = file.served().is_some() && whence == 2;
+    let attempt = || file.attempt_seek(offset, whence, &mut Ask::default());
+    if let Some(sought) = if is_asked { None } else { attempt() } {
+        return Ok(Ok(sought));
     }
-    let sought = file.attempt_seek(offset, whence, &mut Ask::default());
-    Ok(Ok(sought.unwrap_or(Err(Errno::EIO))))
+    let call = PathCall::of_node(file.node()?.clone(), Then::Seek { file, offset, whence });
+    Ok(Err(Operation::Path(try_box(call)?)))
 }
 
 /// `fsync(fd)`, of the disk or of a file.

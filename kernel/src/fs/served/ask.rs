@@ -13,6 +13,7 @@
 //! ([`SharedAsk`], decision 49).
 
 use alloc::sync::Arc;
+use core::mem::replace;
 
 use cops_abi::Errno;
 use cops_abi::served::Reply;
@@ -25,6 +26,7 @@ use super::mapped::MappedFile;
 use super::node::ServedNode;
 use super::pages::copy;
 use super::request::{Answered, Draft, MADE_AGAIN, Request};
+use crate::fs::file::File;
 use crate::fs::node::{Attempt, NodeRef};
 use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::Family;
@@ -48,6 +50,18 @@ pub struct Ask {
     /// Places of the last request came too late: it asks for data from now on.
     wants_data: bool,
     turn: Turn,
+    position: PositionTurn,
+}
+
+/// The call's turn to use the position of an open file.
+#[derive(Default)]
+enum PositionTurn {
+    #[default]
+    None,
+    /// It waits for it; in the file's queue with this number, if it has one.
+    Wanted(Arc<File>, Option<u32>),
+    /// It has it.
+    Taken(Arc<File>),
 }
 
 /// The call's turn to load, write back or resize a mapped file.
@@ -242,25 +256,64 @@ impl Ask {
         }
     }
 
+    /// Takes the turn to use the position of `file`, which is one of a server, and keeps it until
+    /// [`Self::end_position`]. Returns the position. `None`: the call has to wait for the turn.
+    pub fn take_position(&mut self, file: &Arc<File>) -> Option<u64> {
+        let served = file.served()?;
+        if let PositionTurn::Taken(_) = self.position {
+            return Some(served.position());
+        }
+        let Some(position) = served.take_turn() else {
+            if let PositionTurn::None = self.position {
+                self.position = PositionTurn::Wanted(file.clone(), None);
+            }
+            return None;
+        };
+        let before = replace(&mut self.position, PositionTurn::Taken(file.clone()));
+        // The end of its own turn would wake this call instead of one that waits.
+        if let PositionTurn::Wanted(_, Some(number)) = before {
+            served.turns.remove(number, false);
+        }
+        Some(position)
+    }
+
+    /// The turn to use the position is over, and that has moved; or the call does not wait for it.
+    pub fn end_position(&mut self, moved_to: Option<u64>) {
+        let before = replace(&mut self.position, PositionTurn::None);
+        let (PositionTurn::Wanted(file, _) | PositionTurn::Taken(file)) = &before else { return };
+        let Some(served) = file.served() else { return };
+        match before {
+            PositionTurn::Wanted(_, Some(number)) => served.turns.remove(number, true),
+            PositionTurn::Taken(_) => served.end_turn(moved_to),
+            PositionTurn::None | PositionTurn::Wanted(_, None) => {}
+        }
+    }
+
     /// The call does not wait for a turn any more.
     pub fn remove_waiter(&mut self) {
         if let Turn::Wanted(..) = self.turn {
             self.end_turn();
         }
+        if let PositionTurn::Wanted(..) = self.position {
+            self.end_position(None);
+        }
     }
 
     /// Whether [`Self::insert_waiter`] would have something to wait for.
     pub fn must_wait(&self) -> bool {
-        self.pending.is_some() || matches!(self.turn, Turn::Wanted(..))
+        self.pending.is_some()
+            || matches!(self.turn, Turn::Wanted(..))
+            || matches!(self.position, PositionTurn::Wanted(..))
     }
 
     /// Whether an event will wake the call, which has attempted again after
-    /// [`Self::insert_waiter`]: its request is sent, or it is in the queue for the turn.
+    /// [`Self::insert_waiter`]: its request is sent, or it is in the queue for a turn.
     pub fn is_registered(&self) -> bool {
-        match (&self.pending, &self.turn) {
-            (Some(pending), _) => pending.room.is_none(),
-            (None, Turn::Wanted(_, number)) => number.is_some(),
-            (None, Turn::None | Turn::Taken(_)) => false,
+        match (&self.pending, &self.turn, &self.position) {
+            (Some(pending), ..) => pending.room.is_none(),
+            (None, Turn::Wanted(_, number), _) => number.is_some(),
+            (None, _, PositionTurn::Wanted(_, number)) => number.is_some(),
+            (None, ..) => false,
         }
     }
 
@@ -351,6 +404,13 @@ impl Ask {
             file.hurry(waiter.priority);
             return true;
         }
+        if let (None, PositionTurn::Wanted(file, number)) = (&self.pending, &mut self.position)
+            && let Some(served) = file.served()
+        {
+            *number = Some(waiter.number);
+            served.turns.insert(*waiter);
+            return true;
+        }
         let Some(Pending { connection, request, room }) = &mut self.pending else { return false };
         let mut waiter = *waiter;
         let turn = match &self.turn {
@@ -391,6 +451,7 @@ impl Drop for Ask {
         self.leave_in_turn();
         // After what was under way: its file may be written by the next one.
         self.end_turn();
+        self.end_position(None);
     }
 }
 

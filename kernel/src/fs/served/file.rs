@@ -30,7 +30,7 @@ pub struct ServedFile {
     node: NodeRef,
     position: Mutex<Position>,
     /// Calls that wait for their turn.
-    turns: WaitQueue,
+    pub(super) turns: WaitQueue,
     /// If writes are kept: what it was written through.
     writing: Once<Option<Arc<Writing>>>,
 }
@@ -58,11 +58,6 @@ impl ServedFile {
         self.position.lock().offset
     }
 
-    /// Changes the position.
-    pub fn set_position(&self, offset: u64) {
-        self.position.lock().offset = offset;
-    }
-
     /// What it is written through, for which `payer` pays; `None` if writes are requests.
     fn writing(&self, node: &ServedNode, payer: Family) -> Result<Option<&Arc<Writing>>, Errno> {
         if let Some(writing) = self.writing.get() {
@@ -73,7 +68,7 @@ impl ServedFile {
     }
 
     /// Takes the turn, if it is free. Returns the position.
-    fn take_turn(&self) -> Option<u64> {
+    pub(super) fn take_turn(&self) -> Option<u64> {
         let mut position = self.position.lock();
         if position.is_taken {
             return None;
@@ -83,7 +78,7 @@ impl ServedFile {
     }
 
     /// The turn is over, and the position has moved.
-    fn end_turn(&self, moved_to: Option<u64>) {
+    pub(super) fn end_turn(&self, moved_to: Option<u64>) {
         let mut position = self.position.lock();
         position.is_taken = false;
         position.offset = moved_to.unwrap_or(position.offset);

@@ -9,7 +9,7 @@ use cops::abi::served::{Reply, Request, operation};
 use cops::process::Resource;
 use cops::time::{Duration, Instant, sleep};
 
-use super::by_hand::{Hand, status};
+use super::by_hand::{Hand, later, status};
 use super::pages::Opened;
 use super::*;
 use crate::harness::{start, start_tied};
@@ -21,6 +21,8 @@ tests! { served:
     nodes_of_calls_cancelled_before_the_reply_are_forgotten,
     a_server_dies_with_requests_of_cancelled_calls,
     a_dropped_read_moves_no_position,
+    a_seek_waits_for_a_call_that_uses_the_position,
+    listings_of_one_open_directory_take_turns,
     callers_are_killed,
     a_server_that_dies,
     a_server_that_dies_with_many_callers,
@@ -237,6 +239,91 @@ async fn a_dropped_read_moves_no_position() -> Outcome {
     hand.answer(&request, &rest)?;
     check_equal!((request.operation, request.first), (operation::WRITE, 3), "the write");
     check_equal!(soon("the write", writing).await???, 1, "bytes");
+    Ok(())
+}
+
+/// Otherwise the read would move the position when it ends, and the seek would be lost.
+async fn a_seek_waits_for_a_call_that_uses_the_position() -> Outcome {
+    let mut opened = Opened::with(Hand::mounted().await?).await?;
+    let fd = opened.fd();
+    let place = opened.memory.as_mut_ptr().expose_provenance();
+    let begins = |number, arguments: [usize; 3]| {
+        task::spawn_join(later(number, arguments), Priority::DEFAULT)
+    };
+    // From the beginning, from the position, and from the end, which is asked for afterwards.
+    for (offset, whence, expected) in [(100, 0, 100), (100, 1, 204), (100, 2, 104)] {
+        check_equal!(raw::call(number::LSEEK, [fd, 100, 0]), Ok(100), "the first position");
+        let reading = begins(number::READ, [fd, place, 10]);
+        let (read, rest) = opened.next(operation::READ).await?;
+        check_equal!(read.first, 100, "where it reads");
+        let seeking = begins(number::LSEEK, [fd, offset, whence]);
+        opened.hand.finds_nothing()?;
+        opened.hand.answer(&read, &rest)?;
+        check_equal!(soon("read", reading).await??, Ok(4), "read");
+        if whence == 2 {
+            let (status, rest) = opened.next(operation::GET_STATUS).await?;
+            // Another call that uses the position waits now.
+            let reading = begins(number::READ, [fd, place, 10]);
+            opened.hand.finds_nothing()?;
+            opened.hand.answer(&status, &rest)?;
+            let (read, rest) = opened.next(operation::READ).await?;
+            check_equal!(read.first, 104, "where the other call reads");
+            opened.hand.answer(&read, &rest)?;
+            check_equal!(soon("read", reading).await??, Ok(4), "read");
+        }
+        check_equal!(soon("lseek", seeking).await??, Ok(expected), "whence {whence}");
+        let position = if whence == 2 { expected + 4 } else { expected };
+        check_equal!(raw::call(number::LSEEK, [fd, 0, 1]), Ok(position), "the position");
+    }
+    // One that is cancelled leaves the turn to the next one.
+    let Asked::InFlight(first) = raw::ask(number::READ, [fd, place, 10]) else {
+        return Err(Failure("a read does not wait".into()));
+    };
+    opened.next(operation::READ).await?;
+    let Asked::InFlight(second) = raw::ask(number::LSEEK, [fd, 7, 0]) else {
+        return Err(Failure("a seek does not wait".into()));
+    };
+    let third = begins(number::LSEEK, [fd, 8, 0]);
+    check!(second.cancel()?, "the seek has completed");
+    check!(first.cancel()?, "the read has completed");
+    check_equal!(soon("lseek", third).await??, Ok(8), "lseek");
+    check_equal!(raw::call(number::LSEEK, [fd, 0, 1]), Ok(8), "the position");
+    Ok(())
+}
+
+/// Otherwise both would list the same entries.
+async fn listings_of_one_open_directory_take_turns() -> Outcome {
+    let mut hand = Hand::mounted().await?;
+    let path = c"/disk/d".as_ptr().expose_provenance();
+    let flags = (open::READ_ONLY | open::DIRECTORY) as usize;
+    let opening = later(number::OPENAT, [HERE, path, flags, 0]);
+    let opening = task::spawn_join(opening, Priority::DEFAULT);
+    let (request, rest) = hand.next().await?;
+    hand.answer(&request, &rest)?;
+    let fd = soon("open", opening).await???;
+    check_equal!(raw::call(number::LSEEK, [fd, 5, 0]), Ok(5), "the place");
+    let (mut one, mut other) = ([0u8; 64], [0u8; 64]);
+    let lists = |into: &mut [u8; 64]| {
+        let place = into.as_mut_ptr().expose_provenance();
+        task::spawn_join(later(number::GETDENTS64, [fd, place, 64]), Priority::DEFAULT)
+    };
+    let first = lists(&mut one);
+    let (request, _) = hand.next().await?;
+    check_equal!((request.operation, request.first), (operation::LIST, 5), "the first request");
+    let second = lists(&mut other);
+    hand.finds_nothing()?;
+    // Number, the place behind it, length, type and name.
+    let mut record = [0u8; 24];
+    (record[0], record[8], record[16], record[18], record[19]) = (2, 9, 24, 8, b'f');
+    let reply = |id| Reply { id, ..Reply::default() };
+    check_equal!(hand.reply(reply(request.id), &record), Ok(Reply::BYTES + 24), "a reply");
+    let (request, _) = hand.next().await?;
+    check_equal!((request.operation, request.first), (operation::LIST, 9), "the second request");
+    check_equal!(hand.reply(reply(request.id), &[]), Ok(Reply::BYTES), "a reply");
+    check_equal!(soon("one", first).await??, Ok(24), "the first listing");
+    check_equal!(soon("the other", second).await??, Ok(0), "the second listing");
+    check_equal!(one[..24], record, "what is listed");
+    raw::call(number::CLOSE, [fd])?;
     Ok(())
 }
 
