@@ -61,6 +61,13 @@ pub struct Change {
     pub modified: Option<Time>,
 }
 
+impl Change {
+    /// Whether nothing changes: it only asks whether something could.
+    pub fn is_empty(&self) -> bool {
+        self.permissions.is_none() && self.accessed.is_none() && self.modified.is_none()
+    }
+}
+
 /// What a listing has found.
 pub enum Listed {
     /// There are no more entries.

@@ -8,7 +8,7 @@ use core::any::Any;
 use cops_abi::Errno;
 use cops_abi::file::{Status, Time, Usage, mode};
 use cops_algorithms::dirent;
-use cops_algorithms::tree::{Listed as Found, Removed};
+use cops_algorithms::tree::Listed as Found;
 use cops_fallible::{Text, try_arc};
 use cops_lock::Mutex;
 
@@ -97,6 +97,11 @@ impl Inode {
         state.changed = state.modified;
     }
 
+    /// Something else than what it contains has changed, as a name.
+    fn is_changed(&self) {
+        self.state.lock().changed = timer::file_time();
+    }
+
     /// The file's contents. `EINVAL` if it is none that can be written.
     fn contents(&self) -> Result<&Mutex<Option<Box<Contents>>>, Errno> {
         match &self.body {
@@ -142,17 +147,18 @@ impl Inode {
     }
 
     fn remove(&self, name: &str, of_directory: bool) -> Result<(), Errno> {
-        let removed = self.writable()?.lock().remove(self.number, name, of_directory)?;
+        let mut names = self.writable()?.lock();
+        let node = names.look_up(self.number, name).cloned();
+        let removed = names.remove(self.number, name, of_directory)?;
+        drop(names);
         self.is_written();
-        self.is_removed(removed);
-        Ok(())
-    }
-
-    /// A name is gone. Its node is dropped here, without a lock.
-    fn is_removed(&self, removed: Removed<Arc<Inode>, Charge>) {
-        if let Some(node) = &removed.value {
-            node.state.lock().changed = timer::file_time();
+        if let Ok(node) = node {
+            // It may have other names.
+            node.is_changed();
         }
+        // Without the lock.
+        drop(removed);
+        Ok(())
     }
 
     fn entry_after(&self, after: u64, records: &mut [u8]) -> Result<Listed, Errno> {
@@ -346,6 +352,9 @@ impl Node for Inode {
         if self.files.is_read_only {
             return Some(Err(Errno::EROFS));
         }
+        if change.is_empty() {
+            return Some(Ok(()));
+        }
         let mut state = self.state.lock();
         state.permissions = change.permissions.unwrap_or(state.permissions);
         state.accessed = change.accessed.unwrap_or(state.accessed);
@@ -374,8 +383,12 @@ impl Node for Inode {
             let names = self.writable()?;
             let charge = charge_name(name, Some(payer))?;
             let (_, number) = node.identity();
-            names.lock().link(self.number, name, number, charge)?;
+            let mut names = names.lock();
+            names.link(self.number, name, number, charge)?;
+            let node = names.look_up(self.number, name).cloned();
+            drop(names);
             self.is_written();
+            node?.is_changed();
             Ok(())
         };
         Some(link())
@@ -397,9 +410,21 @@ impl Node for Inode {
             let names = self.writable()?;
             let charge = charge_name(new_name, Some(payer))?;
             let (from, to) = ((self.number, name), (to.identity().1, new_name));
-            let removed = names.lock().rename(from, to, no_replace, charge)?;
-            self.is_written();
-            self.is_removed(removed);
+            let mut names = names.lock();
+            let replaced = names.look_up(to.0, new_name).cloned().ok();
+            let removed = names.rename(from, to, no_replace, charge)?;
+            let moved = names.look_up(to.0, new_name).cloned()?;
+            let directory = names.look_up(to.0, ".").cloned()?;
+            drop(names);
+            // Two names of one node stay.
+            if !replaced.as_ref().is_some_and(|replaced| Arc::ptr_eq(replaced, &moved)) {
+                self.is_written();
+                directory.is_written();
+                moved.is_changed();
+                replaced.as_ref().inspect(|replaced| replaced.is_changed());
+            }
+            // Without the lock.
+            drop(removed);
             Ok(())
         };
         Some(rename())

@@ -52,6 +52,8 @@ const MAPPING: &str = "mapping";
 const REMAP: &str = "remap";
 /// The program of `./cops bench files`, which runs on this host's Linux too.
 const FILES: &str = "files";
+/// The program about times of changes, which runs on this host's Linux too.
+const CHANGED: &str = "changed";
 
 /// The programs that are not in C, by their packages in `user/linux`.
 const PACKAGES: [(&str, &[&str]); 2] = [("rust", &["event-loop"]), ("peers", &["matrix", "tasks"])];
@@ -403,6 +405,15 @@ const TESTS: [Test; 61] = [
         message: "",
     },
     Test {
+        name: "changed: what changes the status of a file in /tmp",
+        program: CHANGED,
+        arguments: &[],
+        harts: &["1"],
+        status: 0,
+        last_line: "times of changes are in order",
+        message: "",
+    },
+    Test {
         name: "newer: close_range, memfd_create, sync_file_range",
         program: "newer",
         arguments: &[],
@@ -600,6 +611,9 @@ pub fn run(context: &Context<'_>) -> Outcome<Vec<Case>> {
     if path.join(FILES).exists() {
         let arguments = ["1", "1", "make"];
         cases.extend(on_this_host(context, path, FILES, &arguments, "all rows")?);
+    }
+    if path.join(CHANGED).exists() {
+        cases.extend(on_this_host(context, path, CHANGED, &[], "times of changes are in order")?);
     }
     if path.join(REMAP).exists() {
         cases.extend(on_this_host(context, path, REMAP, &[], "moves are in order")?);
