@@ -187,6 +187,50 @@ fn the_clock_is_told_of_earlier_deadlines_only() {
     assert_eq!(told, [50, 0, 40, 0, 0]);
 }
 
+/// A timer of the hardware for all workers. While one worker is about to set it for the first time,
+/// another one does so, by `meanwhile`.
+struct Shared {
+    compare: AtomicU64,
+    meanwhile: PlainMutex<Option<fn()>>,
+}
+
+impl Clock for Shared {
+    fn now_ticks(&self) -> u64 {
+        0
+    }
+
+    fn ticks_per_second(&self) -> u64 {
+        1_000
+    }
+
+    fn deadline_set(&self, deadline_ticks: u64) {
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(meanwhile) = meanwhile {
+            std::thread::spawn(meanwhile).join().unwrap();
+        }
+        self.compare.store(deadline_ticks, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_shared_timer_has_the_earliest_deadline() {
+    static TIMERS: Timers<Shared> =
+        Timers::new(Shared { compare: AtomicU64::new(0), meanwhile: PlainMutex::new(None) });
+    static SLEEPS: PlainMutex<Vec<Pin<Box<Sleep<'static, Shared>>>>> = PlainMutex::new(Vec::new());
+    fn sleep_until(deadline: u64) {
+        let mut sleep = Box::pin(TIMERS.sleep_until(deadline));
+        assert!(poll_once(sleep.as_mut()).is_pending());
+        SLEEPS.lock().unwrap().push(sleep);
+    }
+    *TIMERS.clock().meanwhile.lock().unwrap() = Some(|| sleep_until(50));
+    sleep_until(100);
+    assert_eq!(TIMERS.next_deadline(), Some(50));
+    assert_eq!(TIMERS.clock().compare.load(Ordering::Relaxed), 50);
+    sleep_until(60);
+    sleep_until(40);
+    assert_eq!(TIMERS.clock().compare.load(Ordering::Relaxed), 40);
+}
+
 #[test]
 fn durations_are_rounded_up() {
     let timers = Timers::new(Told { told: AtomicU64::new(0), now: AtomicU64::new(100) });

@@ -49,6 +49,10 @@ pub trait Clock {
     /// hardware timer, or unparks the thread that sleeps until the next deadline. Called under no
     /// lock, wherever sleeping futures are polled.
     ///
+    /// Workers that add deadlines at the same time call this in any order, but the last of all
+    /// calls is for the earliest deadline: a clock with one timer for all workers may store each in
+    /// its compare register, also a later one than the last.
+    ///
     /// Does nothing by default, for hosts that ask for
     /// [`next_deadline`](super::Timers::next_deadline) each time before they sleep, and sleep on
     /// the worker that would call this.
@@ -86,7 +90,8 @@ pub trait Clock {
 
     /// Whether `deadline_set` is called for each deadline that is added, not only for one that is
     /// earlier than all others: for a host with several threads that sleep, each until a deadline
-    /// of its own. False by default.
+    /// of its own. The calls of several workers come in any order then, and a clock that keeps one
+    /// deadline keeps the minimum. False by default.
     ///
     /// ```
     /// # use cops_executor::time::{Clock, ManualClock};

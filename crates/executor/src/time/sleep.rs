@@ -82,7 +82,7 @@ impl<C: Clock> Future for Sleep<'_, C> {
             }
         });
         if sets_clock {
-            timers.clock().deadline_set(deadline);
+            timers.set_clock(deadline);
         }
         Poll::Pending
     }

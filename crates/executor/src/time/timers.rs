@@ -38,6 +38,18 @@ const FIRED_AT_ONCE: usize = 16;
 /// deadline that is earlier than all others comes by `deadline_set`, so a thread that sleeps is
 /// unparked there, and looks again.
 ///
+/// Where another processor may add a deadline while the handler runs, the handler looks again after
+/// it has set the timer, or it may replace an earlier deadline with its own:
+///
+/// ```text
+/// set the timer to never;
+/// let mut set = u64::MAX;
+/// while let Some(ticks) = timers.fire_due().next_deadline && ticks < set {
+///     set the timer to `ticks`;
+///     set = ticks;
+/// }
+/// ```
+///
 /// ```
 /// # use cops_executor::{Executor, Priority};
 /// use cops_executor::time::{ManualClock, Timers};
@@ -259,15 +271,39 @@ impl<C: Clock> Timers<C> {
 
     /// Acts on the heap under the lock; then fires, if a note was left that it is time.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Heap) -> T) -> T {
+        let (result, owed) = self.act(act);
+        if let Some(deadline) = owed {
+            self.set_clock(deadline);
+        }
+        result
+    }
+
+    /// As `with`. Also returns the deadline to set if it has fired: what left the note set none.
+    fn act<T>(&self, act: impl FnOnce(&mut Heap) -> T) -> (T, Option<u64>) {
         self.lock.lock();
         // SAFETY: the lock, and this is the only reference.
         let result = act(unsafe { &mut *self.heap.get() });
-        if !self.lock.unlock()
-            && let Some(deadline) = self.fire_and_unlock().next_deadline
-        {
+        let owed = if self.lock.unlock() { None } else { self.fire_and_unlock().next_deadline };
+        (result, owed)
+    }
+
+    /// Gives the clock a deadline that was the earliest under the lock. Without the lock.
+    ///
+    /// Another worker may have added an earlier one since, and may have given that to the clock
+    /// before. So this looks again after each call: the last of all calls is for the earliest
+    /// deadline.
+    pub(super) fn set_clock(&self, mut deadline: u64) {
+        loop {
             self.clock.deadline_set(deadline);
+            if self.clock.needs_every_deadline() {
+                return;
+            }
+            let (earliest, owed) = self.act(|heap| heap.deadline());
+            match owed.or(earliest.filter(|&earliest| earliest < deadline)) {
+                Some(next) => deadline = next,
+                None => return,
+            }
         }
-        result
     }
 
     /// The lock is held.
