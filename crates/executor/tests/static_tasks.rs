@@ -176,6 +176,30 @@ fn static_memory_is_what_was_computed_and_ends_in_an_error() {
 }
 
 #[test]
+fn memory_is_free_after_a_start_that_failed() {
+    static STARTED: Executor = Executor::with_number(8);
+    static OTHER: Executor = Executor::with_number(8);
+    static FREE: Executor = Executor::with_number(9);
+    static MEMORY: StaticMemory<{ memory_for(1, 1) }> = StaticMemory::new();
+    static UNUSED: StaticMemory<{ memory_for(1, 1) }> = StaticMemory::new();
+    static WORKER: WorkerState = WorkerState::new();
+    static TASK: StaticTask<8> = StaticTask::new();
+    static NOTIFIED: AtomicU32 = AtomicU32::new(0);
+    STARTED.start_static(&UNUSED, |_| ()).unwrap();
+    for executor in [&OTHER, &STARTED] {
+        let result = executor.start_static(&MEMORY, |_| unreachable!("it was not started"));
+        assert_eq!(result, Err(StartError::NumberTaken));
+    }
+    FREE.start_static(&MEMORY, |_| drop(NOTIFIED.fetch_add(1, Ordering::Relaxed))).unwrap();
+    assert_eq!(OTHER.start_static(&MEMORY, |_| ()), Err(StartError::MemoryTaken));
+    FREE.add_worker(0, &WORKER).unwrap();
+    assert!(FREE.prepare_park(0));
+    FREE.spawn_static(&TASK, std::future::ready(()), Priority::DEFAULT).unwrap();
+    FREE.finish_park(0);
+    assert_eq!(NOTIFIED.load(Ordering::Relaxed), 1);
+}
+
+#[test]
 fn a_parked_worker_is_notified_by_the_function_given() {
     static EXECUTOR: Executor = Executor::with_number(7);
     static MEMORY: StaticMemory<{ memory_for(1, 1) }> = StaticMemory::new();

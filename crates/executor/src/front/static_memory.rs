@@ -143,8 +143,8 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// [`StartError::MemoryTaken`] if another executor was given this memory; and as
-    /// [`start`](Executor::start).
+    /// [`StartError::MemoryTaken`] if another executor was given this memory, or is being started
+    /// on it; and as [`start`](Executor::start). After an error the memory is as before.
     ///
     /// ```
     /// use cops_executor::{Executor, StartError, StaticMemory, memory_for};
@@ -175,6 +175,11 @@ impl Executor {
         };
         // SAFETY: `grow` hands out zeroed bytes of a static, aligned (the type is, and every part's
         // size is made a multiple), each once; `release` and `notify` touch nothing else.
-        unsafe { self.start(&hooks) }
+        let result = unsafe { self.start(&hooks) };
+        if result.is_err() {
+            // The hooks were not kept, so nothing uses the memory or calls `notify`.
+            memory.taken.store(false, Ordering::Release);
+        }
+        result
     }
 }
