@@ -157,8 +157,7 @@ fn the_readme_has_as_many_scenes_and_pairs_as_there_are() {
     };
     let rows = rows(&chapter);
     let all: BTreeSet<BTreeSet<String>> = pairs(&rows);
-    let with_a_scene: Vec<_> =
-        rows.iter().filter(|row| row[2].starts_with('`')).cloned().collect();
+    let with_a_scene: Vec<_> = rows.iter().filter(|row| row[2].starts_with('`')).cloned().collect();
     let meet: BTreeSet<BTreeSet<String>> = pairs(&with_a_scene);
     let tests = |file: &str| {
         fs::read_to_string(format!("{TESTS}/{file}")).unwrap().matches("#[test]\nfn ").count()
