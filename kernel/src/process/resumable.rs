@@ -204,7 +204,7 @@ pub fn awaited(cpu: &VirtualCpu) -> Option<SharedAsk> {
     }
 }
 
-/// The wake or move of waiters of other processes that `cpu`, which has ended, was in the middle of.
+/// The wake or move of other processes' waiters that `cpu`, which has ended, was in the middle of.
 pub(super) fn take_sweep(cpu: &VirtualCpu) -> Option<Sweeping> {
     let taken = cpu.unfinished.lock().take_if(|unfinished| match &unfinished.call {
         Resumable::Sweep(sweeping) => sweeping.is_shared(),
