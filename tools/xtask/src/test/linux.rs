@@ -61,7 +61,7 @@ const PACKAGES: [(&str, &[&str]); 2] = [("rust", &["event-loop"]), ("peers", &["
 /// Programs that other programs start: a program, and the one that it starts.
 const STARTED: [(&str, &str); 1] = [("costs", "seven")];
 
-const TESTS: [Test; 61] = [
+const TESTS: [Test; 62] = [
     Test {
         name: "hello: stdio, arguments, clocks, exit code",
         program: "hello",
