@@ -2,17 +2,20 @@
 //! these calls. The change may be [`task::set_priority`], or a mutex of the coroutine for which a
 //! more urgent one waits.
 //!
-//! There is a record for each index of a coroutine: the number of its calls with the sum of their
-//! slots' numbers, and the slot of the call that began last. So one load shows that there is no
-//! call, as in almost all cases. One call has the slot that is the sum; of two, one is the last and
-//! the other one the rest of the sum. Of more, and of coroutines that share a record because there
-//! are more than records, all slots are searched.
+//! There is a record for each index of a coroutine: the number of its calls, and the slots of two
+//! of them ([`Counted`]). So one load shows that there is no call, as in almost all cases, and
+//! which slots one or two calls have. For more, all slots are searched. Coroutines share a record
+//! if there are more than records; each leaves the calls of the others alone.
 //!
 //! No change is lost. The submitter stores the handle and then checks whether the priority is still
 //! the one that the call has inherited. The code that changes a priority changes it first and then
 //! looks for handles. Both have a fence in between, so at least one of them sees the other. A
 //! priority that has changed twice may be as before, and the kernel have seen the one in between:
 //! so what finds a call without a handle leaves a mark for the submitter.
+//!
+//! The slots are read at one moment, in one word. A call that is not in it begins later, and sees
+//! the change itself. Parts that are read one after the other would not do: calls that begin and
+//! end in between can make them fit together without naming the slot of a call that stays.
 //!
 //! Two that change it at the same time make their system calls in any order. Each reads the
 //! priority again afterwards, so the last one sees what the other has read.
@@ -21,33 +24,34 @@
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
-    Ordering::{Relaxed, SeqCst},
+    Ordering::{self, Relaxed, SeqCst},
     fence,
 };
 
 use cops_abi::CoroutineId;
 use cops_abi::syscall::CALLS_IN_FLIGHT_MAX;
 
+use super::counted::{self, Counted};
 use super::slot::{self, Lease};
 use crate::{shared, system, task, worker};
 
 /// The calls of a coroutine.
 struct Calls {
-    /// [`CALL`] for each, and the sum of the numbers of their slots.
-    sum: AtomicU64,
-    /// The slot of the call that began last.
-    last: AtomicU32,
+    /// The word of a [`Counted`].
+    counted: AtomicU64,
     /// How often the priority was changed while there were calls.
     changes: AtomicU32,
 }
 
-/// One call in a sum; all numbers of slots are below it.
-const CALL: u64 = 1 << 32;
+const _: () = assert!(slot::SLOTS_MAX <= counted::SLOTS_MAX);
+
+/// A level that no coroutine has.
+const NO_LEVEL: u32 = u32::MAX;
 
 /// As many as calls that a process may have. Unused parts of the table take no memory.
-static CALLS: [Calls; CALLS_IN_FLIGHT_MAX] = [const {
-    Calls { sum: AtomicU64::new(0), last: AtomicU32::new(0), changes: AtomicU32::new(0) }
-}; CALLS_IN_FLIGHT_MAX];
+static CALLS: [Calls; CALLS_IN_FLIGHT_MAX] =
+    [const { Calls { counted: AtomicU64::new(Counted::NONE.word()), changes: AtomicU32::new(0) } };
+        CALLS_IN_FLIGHT_MAX];
 
 fn calls(coroutine: CoroutineId) -> &'static Calls {
     &CALLS[coroutine.index() as usize % CALLS.len()]
@@ -56,7 +60,8 @@ fn calls(coroutine: CoroutineId) -> &'static Calls {
 /// What a call that is about to be made inherits.
 #[derive(Clone, Copy, Debug)]
 pub struct Inherited {
-    /// The level that the kernel sees in this worker's record.
+    /// The level that the kernel sees in this worker's record; [`NO_LEVEL`] on a thread, which has
+    /// no record.
     level: u32,
     /// The changes until then.
     changes: u32,
@@ -66,18 +71,17 @@ pub struct Inherited {
 #[inline]
 pub fn begin(coroutine: CoroutineId, lease: &Lease) -> Inherited {
     let calls = calls(coroutine);
-    calls.last.store(lease.number(), Relaxed);
     // Before the level is read, here and by the kernel: later changes see the call.
-    calls.sum.fetch_add(CALL + u64::from(lease.number()), SeqCst);
-    let workers = &shared::process_page().workers;
-    let level = workers[worker::current() % workers.len()].current_priority.load(Relaxed);
+    calls.add(lease.number());
+    let record = shared::process_page().workers.get(worker::current());
+    let level = record.map_or(NO_LEVEL, |record| record.current_priority.load(Relaxed));
     Inherited { level, changes: calls.changes.load(Relaxed) }
 }
 
 /// The call has completed or was cancelled.
 #[inline]
 pub fn end(coroutine: CoroutineId, lease: &Lease) {
-    calls(coroutine).sum.fetch_sub(CALL + u64::from(lease.number()), Relaxed);
+    calls(coroutine).remove(lease.number());
 }
 
 /// The call is in flight. Corrects its priority if that of the coroutine has changed meanwhile, or
@@ -101,7 +105,7 @@ pub fn check_priority(coroutine: CoroutineId, inherited: Inherited, handle: u64)
 pub(crate) fn renew_priority_of(coroutine: CoroutineId) {
     fence(SeqCst);
     let calls = calls(coroutine);
-    if calls.sum.load(Relaxed) == 0 {
+    if calls.counted() == Counted::NONE {
         return;
     }
     calls.changes.fetch_add(1, SeqCst);
@@ -115,24 +119,48 @@ pub(crate) fn renew_priority_of(coroutine: CoroutineId) {
 }
 
 impl Calls {
+    #[inline]
+    fn counted(&self) -> Counted {
+        Counted::from_word(self.counted.load(Relaxed))
+    }
+
+    /// Counts a call. Nearly always it is the only one: that takes one attempt.
+    #[inline]
+    fn add(&self, slot: u32) {
+        let (none, one) = (Counted::NONE, Counted::NONE.with(slot));
+        if self.counted.compare_exchange(none.word(), one.word(), SeqCst, Relaxed).is_err() {
+            self.update(SeqCst, |counted| counted.with(slot));
+        }
+    }
+
+    /// A call that was counted has ended.
+    #[inline]
+    fn remove(&self, slot: u32) {
+        let (none, one) = (Counted::NONE, Counted::NONE.with(slot));
+        if self.counted.compare_exchange(one.word(), none.word(), Relaxed, Relaxed).is_err() {
+            self.update(Relaxed, |counted| counted.without(slot));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn update(&self, order: Ordering, change: impl Fn(Counted) -> Counted) {
+        let changed = |word| Some(change(Counted::from_word(word)).word());
+        // It never fails, since there always is a changed word.
+        let _ = self.counted.fetch_update(order, Relaxed, changed);
+    }
+
     /// Calls `each` with the handle of each call of `coroutine` that has one.
     fn each_of(&self, coroutine: CoroutineId, each: impl FnMut(u64)) {
         let coroutine = coroutine.raw();
-        let (sum, last) = (self.sum.load(Relaxed), self.last.load(Relaxed));
-        let call_in = |slot| slot::call_in(slot, coroutine);
-        match sum / CALL {
-            0 => return,
-            // Otherwise it has ended, or is that of another coroutine.
-            1 => return call_in(sum as u32).flatten().into_iter().for_each(each),
-            2 => {
-                let rest = (sum as u32).wrapping_sub(last);
-                if let (Some(one), Some(other)) = (call_in(last), call_in(rest)) {
-                    return one.into_iter().chain(other).for_each(each);
-                }
+        match self.counted().slots() {
+            // What is not there any more has ended, or is a call of another coroutine.
+            Some(slots) => {
+                let calls = slots.into_iter().flatten();
+                calls.filter_map(|slot| slot::call_in(slot, coroutine)).flatten().for_each(each);
             }
-            _ => {}
+            None => slot::calls_of(coroutine, each),
         }
-        slot::calls_of(coroutine, each);
     }
 }
 

@@ -22,6 +22,7 @@
 #![allow(unsafe_code)]
 
 mod in_flight;
+mod counted;
 pub mod leftover;
 pub(crate) mod limit;
 mod repeat;

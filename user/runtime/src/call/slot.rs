@@ -87,6 +87,8 @@ const SEGMENT_SLOTS: usize = 64;
 /// in flight, because calls that wait for their turn have slots too. Unused parts of the table take
 /// no memory.
 const SEGMENTS: usize = 8192;
+/// All numbers of slots are below it.
+pub const SLOTS_MAX: usize = SEGMENTS * SEGMENT_SLOTS;
 
 static SEGMENT: [AtomicPtr<Slot>; SEGMENTS] = [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS];
 /// Top of the stack of vacant slots. The upper half counts changes, so that a compare-and-exchange

@@ -11,13 +11,18 @@ use cops::memory::statistics;
 use cops::process::{self, ExitCode};
 use cops::sync::Mutex;
 use cops::task::{self, JoinHandle};
-use cops::thread::Builder;
+use cops::thread::{Builder, block_on};
 use futures_util::future::{select, select_all};
 
 use crate::harness::{Failure, Outcome, PROGRAM, become_level, level, soon, until};
 use crate::processes::HELPER;
 use crate::scheduling::end_all;
-use crate::{check_equal, tests};
+use crate::{check, check_equal, tests};
+use counted::Counted;
+
+/// What the library notes of a coroutine's calls.
+#[path = "../../../../runtime/src/call/counted.rs"]
+mod counted;
 
 tests! { call_levels:
     set_priority_reaches_calls_in_flight,
@@ -27,6 +32,8 @@ tests! { call_levels:
     each_of_several_calls_in_flight_inherits,
     calls_of_a_chain_of_holders_inherit,
     calls_in_flight_follow_the_ceiling,
+    a_call_that_a_thread_makes_for_a_coroutine_has_its_level,
+    calls_are_counted_with_their_slots,
 }
 
 /// Argument of this program for a process with calls in flight.
@@ -306,4 +313,64 @@ async fn calls_in_flight_follow_the_ceiling() -> Outcome {
         }
     }
     end_all(core::slice::from_mut(&mut child)).await
+}
+
+/// Also one of the most urgent level: a thread has no record of a worker, in which the level would
+/// be 0.
+async fn a_call_that_a_thread_makes_for_a_coroutine_has_its_level() -> Outcome {
+    become_level(60).await;
+    for at in [0, 17] {
+        let before = blocked_in_kernel()?;
+        let idle = task::spawn_join(core::future::pending::<()>(), level(at));
+        let id = idle.id();
+        let (reader, mut writer) = pipe()?;
+        let thread = Builder::new().priority(level(41)).spawn(move || {
+            let mut buffer = [0; 8];
+            block_on(cops::read!(reader, &mut buffer, id))
+        })?;
+        let half = new_half(&before, u32::from(at)).await?;
+        task::set_priority(id, level(30));
+        check_equal!(level_of(half)?, Some(30), "the kernel's half, later");
+        writer.write_all(b"x").await?;
+        until("the end of the thread", || Ok(thread.is_finished())).await?;
+        check_equal!(thread.join(), Ok(Ok(1)), "bytes read");
+        idle.abort();
+    }
+    Ok(())
+}
+
+/// In each sequence of calls that begin and end in four slots, what is noted is what there is: all
+/// slots, or that they have to be searched. The latter only after there were three calls at once.
+async fn calls_are_counted_with_their_slots() -> Outcome {
+    fn proceed(noted: Counted, slots: &mut Vec<u32>, most: usize, steps: u32) -> Outcome {
+        let most = if slots.is_empty() { 0 } else { most.max(slots.len()) };
+        match noted.slots() {
+            Some(found) => {
+                let mut found: Vec<u32> = found.into_iter().flatten().collect();
+                let mut there = slots.clone();
+                found.sort_unstable();
+                there.sort_unstable();
+                check_equal!(found, there, "the slots in {noted:?}");
+            }
+            None => check!(most > 2, "{slots:?} is not in {noted:?}"),
+        }
+        check_equal!(noted == Counted::NONE, slots.is_empty(), "{noted:?} is none");
+        check_equal!(Counted::from_word(noted.word()), noted, "the word");
+        for slot in [0, 1, 2, counted::SLOTS_MAX as u32 - 1] {
+            if steps == 0 {
+                break;
+            }
+            if let Some(place) = slots.iter().position(|&one| one == slot) {
+                slots.remove(place);
+                proceed(noted.without(slot), slots, most, steps - 1)?;
+                slots.insert(place, slot);
+            } else {
+                slots.push(slot);
+                proceed(noted.with(slot), slots, most, steps - 1)?;
+                slots.pop();
+            }
+        }
+        Ok(())
+    }
+    proceed(Counted::NONE, &mut Vec::new(), 0, 8)
 }
