@@ -16,13 +16,14 @@
 //!
 //! # Dropping
 //! A dropped call is cancelled: afterwards the kernel accesses none of its memory. If it turns out
-//! to have completed, [`Operation::abandon`] keeps what would otherwise be lost: see [`leftover`].
+//! to have completed, [`Operation::abandon`] or [`Operation::abandon_error`] keeps what would
+//! otherwise be lost: see [`leftover`].
 //!
 //! May touch: the kernel, by the raw call, and the memory of the operations.
 #![allow(unsafe_code)]
 
-mod in_flight;
 mod counted;
+mod in_flight;
 pub mod leftover;
 pub(crate) mod limit;
 mod repeat;
@@ -103,6 +104,12 @@ pub unsafe trait Operation: Unpin {
     /// The call has succeeded, but the future was dropped: keeps what must not be lost.
     fn abandon(&mut self, value: usize, scratch: &Scratch) {
         let _ = (value, scratch);
+    }
+
+    /// The call has failed, but the future was dropped: keeps the error, if the kernel would not
+    /// report it again.
+    fn abandon_error(&mut self, error: Errno) {
+        let _ = error;
     }
 }
 
@@ -258,8 +265,10 @@ impl<O: Operation> Drop for Call<O> {
             State::New(_) | State::Yielded | State::Over => {}
             State::Queued(lease, _) => limit::give_up(&lease),
             State::InFlight(lease, handle, coroutine) => {
-                if let Some(Ok(value)) = cancel(&lease, handle) {
-                    self.operation.abandon(value, &lease.scratch());
+                match cancel(&lease, handle) {
+                    Some(Ok(value)) => self.operation.abandon(value, &lease.scratch()),
+                    Some(Err(error)) => self.operation.abandon_error(error),
+                    None => {}
                 }
                 end(coroutine, &lease);
             }

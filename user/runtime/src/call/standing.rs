@@ -86,7 +86,7 @@ unsafe impl Operation for ReadBlock {
 
     fn shortcut(&mut self) -> Option<CallResult> {
         // SAFETY: no call is in flight before the first request.
-        leftover::take_bytes(self.fd, unsafe { self.block.received() }).map(Ok)
+        leftover::take_bytes(self.fd, unsafe { self.block.received() })
     }
 
     fn request(&mut self, mode: Mode) -> Request {
@@ -152,10 +152,10 @@ impl StandingRead {
             // The call stands: without another one, what a cancelled read has kept comes first. It
             // was received after what was in the block, and the kernel has not filled that since.
             if self.is_delivered
-                && let Some(count) = leftover::take_bytes(self.call.operation.fd, buffer)
+                && let Some(result) = leftover::take_bytes(self.call.operation.fd, buffer)
             {
-                self.pass(count);
-                return Poll::Ready(Ok(count));
+                self.pass(result.unwrap_or(0));
+                return Poll::Ready(result);
             }
             match self.poll_more(context) {
                 Poll::Ready(Ok(count)) => self.received = 0..count,
@@ -280,22 +280,28 @@ impl StandingRead {
     }
 
     /// Cancels the call, so that other reads of the descriptor get what comes from now on. What has
-    /// been received can still be [taken](Self::take).
+    /// been received can still be [taken](Self::take); an error is for the next read.
     pub fn rest(&mut self) {
-        if !self.is_delivered
-            && let Some(Ok(count)) = self.withdraw()
-        {
-            self.received = 0..count;
+        if !self.is_delivered {
+            self.withdraw_and_keep();
+        }
+    }
+
+    /// Cancels the call, and keeps the result that has arrived meanwhile.
+    fn withdraw_and_keep(&mut self) {
+        match self.withdraw() {
+            Some(Ok(count)) => self.received = 0..count,
+            Some(Err(error)) => leftover::keep_error(self.call.operation.fd, error),
+            None => {}
         }
     }
 }
 
 impl Drop for StandingRead {
-    /// What was received and not taken is kept for the next read of the descriptor.
+    /// What was received and not taken is kept for the next read of the descriptor, and so is an
+    /// error.
     fn drop(&mut self) {
-        if let Some(Ok(count)) = self.withdraw() {
-            self.received = 0..count;
-        }
+        self.withdraw_and_keep();
         let operation = &mut self.call.operation;
         // SAFETY: the call is cancelled.
         let bytes = unsafe { operation.block.received() };

@@ -4,8 +4,8 @@
 //! [`Seek`], so code written for those runs on COPS, and the reverse.
 //!
 //! # Cancel safety
-//! A dropped `read` loses no bytes: what had arrived is returned by the next read of that
-//! descriptor. A dropped `write` may or may not have written. A dropped `write_all` or `read_exact`
+//! A dropped `read` loses nothing: bytes that had arrived are returned by the next read of that
+//! descriptor, and so is the error of a stream, after them. A dropped `write` may or may not have written. A dropped `write_all` or `read_exact`
 //! may have moved a part.
 
 mod console;

@@ -85,7 +85,7 @@ unsafe impl Operation for ReadInto<'_, '_> {
         if self.buffer.is_empty() {
             return Some(Ok(0));
         }
-        leftover::take_bytes(self.fd.raw(), self.buffer).map(Ok)
+        leftover::take_bytes(self.fd.raw(), self.buffer)
     }
 
     fn request(&mut self, mode: Mode) -> Request {
@@ -128,6 +128,10 @@ unsafe impl Operation for ReadInto<'_, '_> {
 
     fn abandon(&mut self, value: usize, scratch: &Scratch) {
         leftover::undo_read(self.fd.raw(), self.staged(value, scratch));
+    }
+
+    fn abandon_error(&mut self, error: Errno) {
+        leftover::keep_error(self.fd.raw(), error);
     }
 }
 
@@ -227,8 +231,8 @@ unsafe impl<B: Buffer> Operation for ReadOwned<'_, B> {
             return Some((Ok(0), self.take_buffer()));
         }
         let fd = self.fd.raw();
-        let count = leftover::take_bytes(fd, self.part())?;
-        Some((Ok(count), self.take_buffer()))
+        let result = leftover::take_bytes(fd, self.part())?;
+        Some((result, self.take_buffer()))
     }
 
     fn request(&mut self, _mode: Mode) -> Request {
@@ -253,6 +257,10 @@ impl<B: Buffer> Partial for ReadOwned<'_, B> {
 
     fn is_done(&self) -> bool {
         self.range.is_empty()
+
+    fn abandon_error(&mut self, error: Errno) {
+        leftover::keep_error(self.fd.raw(), error);
+    }
     }
 
     fn proceed(&mut self, (result, buffer): (CallResult, B)) -> CallResult {

@@ -41,6 +41,7 @@ tests! { standing:
     cancelling_races_with_arrivals,
     what_is_dropped_is_read_by_others,
     what_a_dropped_fill_has_read_comes_first,
+    a_reset_is_not_lost_with_a_dropped_read,
     another_coroutine_continues,
     the_end_of_a_stream,
     a_full_ring_ends_it,
@@ -540,6 +541,72 @@ async fn what_a_dropped_fill_has_read_comes_first() -> Outcome {
         soon("the rest", reader.read_exact(&mut rest)).await??;
         check_equal!(rest[..], sent[8..], "the rest of message {message}");
     }
+    Ok(())
+}
+
+/// The connection is reset while a read is in flight that is dropped: the next read says so, once.
+async fn a_reset_is_not_lost_with_a_dropped_read() -> Outcome {
+    async fn reset(mut writer: impl Write<Error = Error>, client: TcpStream) -> Outcome {
+        // The client is closed with bytes that it has not read.
+        writer.write_all(b"never read").await?;
+        sleep(Duration::from_millis(1)).await;
+        drop(client);
+        // The result arrives, and is not taken.
+        sleep(Duration::from_millis(2)).await;
+        Ok(())
+    }
+    let is_reset = |what: &str, result: Result<(), Error>| -> Outcome {
+        check_equal!(result.err().and_then(errno), Some(Errno::ECONNRESET), "{what}");
+        Ok(())
+    };
+    // A standing read that another read replaces.
+    let (mut reader, mut writer, client) = incoming(8).await?;
+    let late = timeout(Duration::from_millis(1), reader.read(&mut [0; 8])).await;
+    check!(late.is_err(), "a read without bytes is over");
+    reset(&mut writer, client).await?;
+    let (result, _) = soon("a fill", reader.fill(vec![0_u8; 8], 0)).await?;
+    is_reset("a fill after a standing read", result)?;
+    check_equal!(soon("the end", reader.read(&mut [0])).await??, 0, "bytes after a reset");
+    // One that is dropped.
+    let (mut reader, mut writer, client) = incoming(8).await?;
+    let late = timeout(Duration::from_millis(1), reader.read(&mut [0; 8])).await;
+    check!(late.is_err(), "a read without bytes is over");
+    reset(&mut writer, client).await?;
+    drop(reader);
+    let result = soon("a read", writer.as_fd().read(&mut [0])).await?;
+    is_reset("a read after a standing one", result.map(drop))?;
+    // A read of its own, into a few bytes or into a block, and one into memory that it owns.
+    for size in [8, 100] {
+        let (client, server) = pair().await?;
+        let (mut reader, mut writer) = server.into_split();
+        let mut buffer = vec![0; size];
+        let mut reading = alloc::boxed::Box::pin(reader.read(&mut buffer));
+        let is_over = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context).is_ready()));
+        check!(!is_over.await, "a read without bytes is over");
+        reset(&mut writer, client).await?;
+        drop(reading);
+        is_reset("a read", soon("a read", reader.read(&mut [0])).await?.map(drop))?;
+        check_equal!(soon("the end", reader.read(&mut [0])).await??, 0, "bytes after a reset");
+    }
+    let (client, server) = pair().await?;
+    let (mut reader, mut writer) = server.into_split();
+    let mut filling = alloc::boxed::Box::pin(reader.fill(vec![0_u8; 8], 0));
+    let is_over = poll_fn(|context| Poll::Ready(filling.as_mut().poll(context).is_ready()));
+    check!(!is_over.await, "a read without bytes is over");
+    reset(&mut writer, client).await?;
+    drop(filling);
+    let number = reader.as_fd().raw();
+    drop((reader, writer));
+    // It was for the descriptor, which is closed: another one of this number has no error.
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        others.push(pair().await?);
+    }
+    let ends = others.iter_mut().flat_map(|(one, other)| [one, other]);
+    let mut same = ends.filter(|end| end.as_fd().raw() == number);
+    let end = same.next().ok_or(Failure("no descriptor has this number again".into()))?;
+    let early = timeout(Duration::from_millis(1), end.read(&mut [0])).await;
+    check!(early.is_err(), "a new connection has a result: {early:?}");
     Ok(())
 }
 
