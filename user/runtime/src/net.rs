@@ -17,7 +17,6 @@ use crate::call::standing::StandingRead;
 use crate::call::{Call, Mode, Operation, Request, Scratch, Whole, leftover};
 use crate::io::{
     AsFd, BorrowedFd, Buffer, ErrorType, Fd, Read, ReadOwned, Result, fill, implement_stream,
-    with_bytes,
 };
 use crate::system::{self, End};
 use crate::time::Duration;
@@ -235,26 +234,27 @@ impl Incoming {
     /// Takes what has been received, and reads the rest without a copy until the bytes of `buffer`
     /// from `start` on are filled; see [`fill`].
     ///
+    /// Nothing is taken before the first poll: a future that is dropped before has no effect.
+    /// Otherwise not cancel-safe, as [`fill`].
+    ///
     /// # Errors
     /// As [`fill`].
-    pub fn fill<B: Buffer>(&mut self, mut buffer: B, start: usize) -> Fill<'_, B> {
-        // Otherwise both reads would wait for the same bytes.
-        self.standing.rest();
-        let (taken, bytes) = with_bytes(&mut buffer, start, |bytes| {
-            let taken = self.standing.take(bytes);
-            (taken, bytes.len() - taken)
-        });
-        let rest = fill(&*self.fd, buffer, start + taken);
-        Fill { standing: &mut self.standing, rest, bytes }
+    pub fn fill<B: Buffer>(&mut self, buffer: B, start: usize) -> Fill<'_, B> {
+        let rest = fill(&*self.fd, buffer, start);
+        Fill { standing: &mut self.standing, rest, bytes: NOT_BEGUN }
     }
 }
+
+/// Instead of a number of bytes, which is smaller.
+const NOT_BEGUN: usize = usize::MAX;
 
 /// The future of [`Incoming::fill`].
 #[must_use = "a call does nothing unless awaited"]
 pub struct Fill<'a, B: Buffer> {
     standing: &'a mut StandingRead,
     rest: Whole<ReadOwned<'a, B>>,
-    /// How many bytes `rest` reads.
+    /// How many bytes `rest` reads, or [`NOT_BEGUN`] before the first poll. An idle connection may
+    /// contain this, so there is no field of its own for that.
     bytes: usize,
 }
 
@@ -268,10 +268,15 @@ impl<B: Buffer> Future for Fill<'_, B> {
     type Output = (Result<()>, B);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let output = ready!(Pin::new(&mut self.rest).poll(context));
+        let fill = &mut *self;
+        if fill.bytes == NOT_BEGUN {
+            // Otherwise both reads would wait for the same bytes.
+            fill.standing.rest();
+            fill.bytes = fill.rest.operation().begin_with(|bytes| fill.standing.take(bytes));
+        }
+        let output = ready!(Pin::new(&mut fill.rest).poll(context));
         if output.0.is_ok() {
-            let bytes = self.bytes;
-            self.standing.pass(bytes);
+            fill.standing.pass(fill.bytes);
         }
         Poll::Ready(output)
     }

@@ -59,6 +59,12 @@ impl<O: Partial> Whole<O> {
     pub fn new(operation: O) -> Self {
         Self(Call::new(operation))
     }
+
+    /// The operation, of which no call is in flight.
+    pub(crate) fn operation(&mut self) -> &mut O {
+        debug_assert!(matches!(self.0.state, State::New(_)));
+        &mut self.0.operation
+    }
 }
 
 impl<O: Partial> Future for Whole<O> {

@@ -30,7 +30,6 @@ pub use embedded_io_async::{
 };
 pub use error::{Error, Result};
 pub use fd::{AsFd, BorrowedFd, Fd, pipe};
-pub(crate) use operation::with_bytes;
 pub use operation::{Buffer, ReadInto, ReadOwned, WriteFrom, fill};
 pub use positional::{ReadAt, Synchronise, WriteAt, read_at, synchronise, write_at};
 

@@ -202,6 +202,13 @@ impl<'a, B: Buffer> ReadOwned<'a, B> {
         Self { fd, buffer: Some(buffer), range: range.start.min(end)..end }
     }
 
+    /// Before the first call: `take` moves bytes to the beginning of the part that is to be read,
+    /// and returns how many. Returns how many are left to read.
+    pub(crate) fn begin_with(&mut self, take: impl FnOnce(&mut [u8]) -> usize) -> usize {
+        self.range.start += take(self.part());
+        self.range.len()
+    }
+
     fn take_buffer(&mut self) -> B {
         match self.buffer.take() {
             Some(buffer) => buffer,
@@ -250,6 +257,10 @@ unsafe impl<B: Buffer> Operation for ReadOwned<'_, B> {
         let part = self.part();
         leftover::undo_read(fd, part.get(..value).unwrap_or(part));
     }
+
+    fn abandon_error(&mut self, error: Errno) {
+        leftover::keep_error(self.fd.raw(), error);
+    }
 }
 
 impl<B: Buffer> Partial for ReadOwned<'_, B> {
@@ -257,10 +268,6 @@ impl<B: Buffer> Partial for ReadOwned<'_, B> {
 
     fn is_done(&self) -> bool {
         self.range.is_empty()
-
-    fn abandon_error(&mut self, error: Errno) {
-        leftover::keep_error(self.fd.raw(), error);
-    }
     }
 
     fn proceed(&mut self, (result, buffer): (CallResult, B)) -> CallResult {
@@ -292,18 +299,6 @@ const _: () = debug_reads_no_buffer::<Vec<u8>>();
 /// [`UnexpectedEnd`](super::Error::UnexpectedEnd) if the stream ends before, otherwise as `read`.
 pub fn fill<B: Buffer>(fd: &impl AsFd, buffer: B, start: usize) -> Whole<ReadOwned<'_, B>> {
     Whole::new(ReadOwned::new(fd.as_fd(), buffer, start..usize::MAX))
-}
-
-/// Calls `act` with the bytes of `buffer` from `start` on; none if it has fewer.
-pub(crate) fn with_bytes<B: Buffer, R>(
-    buffer: &mut B,
-    start: usize,
-    act: impl FnOnce(&mut [u8]) -> R,
-) -> R {
-    // SAFETY: `Buffer` guarantees that the memory is valid and initialised, and that nothing else
-    // accesses it while this borrows the value.
-    let memory = unsafe { &mut *buffer.memory() };
-    act(memory.get_mut(start..).unwrap_or_default())
 }
 
 /// `write(fd, bytes)`: writes at least one byte, unless `bytes` is empty.

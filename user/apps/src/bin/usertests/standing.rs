@@ -41,6 +41,7 @@ tests! { standing:
     cancelling_races_with_arrivals,
     what_is_dropped_is_read_by_others,
     what_a_dropped_fill_has_read_comes_first,
+    a_fill_that_is_not_polled_takes_nothing,
     a_reset_is_not_lost_with_a_dropped_read,
     another_coroutine_continues,
     the_end_of_a_stream,
@@ -540,6 +541,19 @@ async fn what_a_dropped_fill_has_read_comes_first() -> Outcome {
         let mut rest = [0; 8];
         soon("the rest", reader.read_exact(&mut rest)).await??;
         check_equal!(rest[..], sent[8..], "the rest of message {message}");
+    }
+    Ok(())
+}
+
+/// It neither takes what is in the block nor withdraws the call.
+async fn a_fill_that_is_not_polled_takes_nothing() -> Outcome {
+    let (mut reader, _writer, mut client) = incoming(16).await?;
+    client.write_all(&bytes(0..12)).await?;
+    let mut part = [0; 4];
+    for round in 0..3 {
+        soon("a part", reader.read_exact(&mut part)).await??;
+        check!(part[..] == bytes(4 * round..4 * round + 4), "part {round} is not as sent");
+        drop(reader.fill(vec![0_u8; 4], 0));
     }
     Ok(())
 }
