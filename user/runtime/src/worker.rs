@@ -207,13 +207,19 @@ pub(crate) fn park(worker: u32, is_over: impl FnOnce() -> bool) {
         // A result that comes after this check finds the virtual CPU parked, or makes the kernel
         // return from `park` at once.
         if !ring::has_work(&shared::process_page().ring) && !is_over() {
-            if limit::any_queued() {
-                limit::pause();
-            } else {
-                system::park(false);
-            }
+            sleep(false);
         }
         EXECUTOR.finish_park(worker);
+    }
+}
+
+/// Sleeps in the kernel; for no longer than a pause while a call waits for room, since it is this
+/// worker that attempts it again.
+fn sleep(is_leaving: bool) {
+    if limit::any_queued() {
+        limit::pause();
+    } else {
+        system::park(is_leaving);
     }
 }
 
@@ -238,7 +244,8 @@ fn leave_to(worker: u32, heir: u32, is_over: impl FnOnce() -> bool) {
     request_to(worker).store(0, Relaxed);
     if EXECUTOR.prepare_leave(worker, heir) {
         if !is_over() {
-            system::park(true);
+            // Also if the heir looks after queued calls: it may run no coroutines for a long time.
+            sleep(true);
         }
         EXECUTOR.finish_park(worker);
     }

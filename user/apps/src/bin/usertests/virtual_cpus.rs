@@ -12,11 +12,12 @@ use cops::abi::page::{MAX_CPUS, ProcessPage};
 use cops::abi::syscall::{COPS_PARK, COPS_UNPARK, SCHED_YIELD, WRITE};
 use cops::io::{Fd, Read, Write, pipe};
 use cops::memory::statistics;
+use cops::process::{self, Resource};
 use cops::task::{self, JoinHandle, Priority, yield_now};
 use cops::time::{Duration, Instant, sleep};
 use futures_util::future::join_all;
 
-use crate::harness::{Outcome, PATIENCE, harts, soon};
+use crate::harness::{Failure, Outcome, PATIENCE, harts, soon};
 use crate::raw::{self, Garbage};
 use crate::{check, check_equal, tests};
 
@@ -32,6 +33,7 @@ tests! { virtual_cpus:
     the_kernel_asks_to_leave,
     one_that_leaves_needs_another,
     one_that_leaves_sleeps,
+    one_that_leaves_attempts_queued_calls,
 }
 
 /// The process's page.
@@ -426,5 +428,46 @@ async fn one_that_leaves_sleeps() -> Outcome {
     check_equal!(parked.load(Relaxed), 1, "parked with results in the ring");
     soon("the poll", other).await??;
     check!(soon("the reader", reading).await??, "the byte does not arrive");
+    Ok(())
+}
+
+/// A worker leaves its work to one with a poll that does not end, and has a call that waits for
+/// room: it does not sleep before that has been attempted again.
+async fn one_that_leaves_attempts_queued_calls() -> Outcome {
+    const HELD: u64 = 40;
+    const FOREVER: Duration = Duration::from_secs(1_000_000);
+    task::alloc_cpu(1)?;
+    process::set_quota(0, Resource::Calls, HELD)?;
+    for _ in 0..HELD {
+        task::spawn(sleep(FOREVER), Priority::DEFAULT);
+    }
+    while process::quota(0, Resource::Calls)?.used < HELD {
+        yield_now().await;
+    }
+    let own = task::current().map(|id| id.raw());
+    let mut workers = page().workers.iter();
+    let heir = workers.position(|worker| Some(worker.current_id.load(Relaxed)) == own);
+    let heir = heir.ok_or(Failure("no virtual CPU polls this coroutine".into()))?;
+    let (has_begun, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (begins, over) = (has_begun.clone(), is_over.clone());
+    let queued = async move {
+        // As the kernel asks. The worker looks when it has nothing else to do.
+        page().cpus[1 - heir].leave_to.store(heir as u32 + 1, Relaxed);
+        begins.store(1, Relaxed);
+        // There is no room for this call; an attempt after the deadline needs none.
+        sleep(Duration::from_millis(1)).await;
+        over.store(1, Relaxed);
+    };
+    task::spawn(queued, Priority::DEFAULT);
+    let begin = Instant::now();
+    // In this poll, so that it is the other worker that takes the coroutine.
+    while is_over.load(Relaxed) == 0 {
+        let step = has_begun.load(Relaxed);
+        check!(
+            begin.elapsed() < PATIENCE / 6,
+            "the call is not attempted again ({step} has begun)"
+        );
+        raw::call(SCHED_YIELD, [])?;
+    }
     Ok(())
 }
