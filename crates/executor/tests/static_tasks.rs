@@ -190,7 +190,7 @@ fn memory_is_free_after_a_start_that_failed() {
         let result = executor.start_static(&MEMORY, |_| unreachable!("it was not started"));
         assert_eq!(result, Err(StartError::NumberTaken));
     }
-    FREE.start_static(&MEMORY, |_| drop(NOTIFIED.fetch_add(1, Ordering::Relaxed))).unwrap();
+    FREE.start_static(&MEMORY, |_| _ = NOTIFIED.fetch_add(1, Ordering::Relaxed)).unwrap();
     assert_eq!(OTHER.start_static(&MEMORY, |_| ()), Err(StartError::MemoryTaken));
     FREE.add_worker(0, &WORKER).unwrap();
     assert!(FREE.prepare_park(0));

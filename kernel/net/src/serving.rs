@@ -180,8 +180,8 @@ impl LinkCore {
         }
     }
 
-    /// Retires a connection that has ended, as soon as the peer knows. Returns whether it has ended.
-    /// `wish` is from [`Self::egress`].
+    /// Retires a connection that has ended, once what the peer must know has left. Returns whether
+    /// it has ended. `wish` is from [`Self::egress`].
     fn retire_if_over(
         &mut self,
         shared: &Arc<Shared>,

@@ -5,8 +5,8 @@
 //!
 //! # Cancel safety
 //! A dropped `read` loses nothing: bytes that had arrived are returned by the next read of that
-//! descriptor, and so is the error of a stream, after them. A dropped `write` may or may not have written. A dropped `write_all` or `read_exact`
-//! may have moved a part.
+//! descriptor, and so is the error of a stream, after them. A dropped `write` may or may not have
+//! written. A dropped `write_all` or `read_exact` may have moved a part.
 
 mod console;
 mod error;

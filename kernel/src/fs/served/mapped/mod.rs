@@ -13,8 +13,8 @@
 //! neither mapped nor dirty moves to the table of kept pages.
 //!
 //! One call at a time loads a file, writes it back, or changes its length: it has the *turn*. So
-//! has a write that is a request, if writes are kept. Calls that wait for the turn make the requests
-//! of that call as urgent as themselves.
+//! has a write that is a request, if writes are kept. Calls that wait for the turn make the
+//! requests of that call as urgent as themselves.
 //!
 //! Lock order: the files of a connection, a file's mapping, its state. The state is locked under
 //! the lock of an address space; none of the others is. The table of kept pages is locked under the

@@ -289,7 +289,7 @@ pub async fn wait_in_calls() -> ExitCode {
     let (Ok((mut reader, _writer)), Ok((of_thread, _other_writer))) = (pipe(), pipe()) else {
         return ExitCode(1);
     };
-    task::spawn(async move { drop(reader.read(&mut [0; 8]).await) }, level(ASKED));
+    task::spawn(async move { _ = reader.read(&mut [0; 8]).await }, level(ASKED));
     let thread = Builder::new().priority(level(ASKED)).spawn(move || {
         let _ = cops::read!(of_thread, &mut [0; 8]);
     });
