@@ -129,7 +129,7 @@ impl Calls {
     fn add(&self, slot: u32) {
         let (none, one) = (Counted::NONE, Counted::NONE.with(slot));
         if self.counted.compare_exchange(none.word(), one.word(), SeqCst, Relaxed).is_err() {
-            self.update(SeqCst, |counted| counted.with(slot));
+            self.update(SeqCst, move |counted| counted.with(slot));
         }
     }
 
@@ -138,7 +138,7 @@ impl Calls {
     fn remove(&self, slot: u32) {
         let (none, one) = (Counted::NONE, Counted::NONE.with(slot));
         if self.counted.compare_exchange(one.word(), none.word(), Relaxed, Relaxed).is_err() {
-            self.update(Relaxed, |counted| counted.without(slot));
+            self.update(Relaxed, move |counted| counted.without(slot));
         }
     }
 
