@@ -11,6 +11,8 @@
 //! to be valid. Short answers that wait together are sent with one write. So a client that sends
 //! faster than it is answered costs less for each request: fewer calls, and fewer frames.
 
+use alloc::boxed::Box;
+
 use cops::io::{Read, Write};
 use cops::net::{Incoming, OwnedWriteHalf, Shutdown, TcpStream};
 use cops::sync::spsc::{Receiver, Sender, channel};
@@ -86,8 +88,12 @@ async fn request(reader: &mut Incoming) -> Option<Message> {
     let mut request = Message::beginning_with(&words, header)?;
     if received < request.bytes().len() {
         let rest = reader.fill(request.take_words(), received);
-        let (result, words) =
-            if request.is_large() { timeout(PATIENCE, rest).await.ok()? } else { rest.await };
+        let (result, words) = if request.is_large() {
+            // In a box: each idle connection would have the memory for it otherwise.
+            Box::pin(timeout(PATIENCE, rest)).await.ok()?
+        } else {
+            rest.await
+        };
         request.put_words(words);
         result.ok()?;
     }
