@@ -95,7 +95,7 @@ async fn the_maker_pays_once() -> Outcome {
 /// until the last of them has ended.
 async fn a_maker_that_ends_leaves_its_copies() -> Outcome {
     const PAGES: usize = 500;
-    const COPIES: usize = 20;
+    const COPIES: usize = 12;
     let before = used_pages()?;
     let (to_copies, to_parent) = (Pipe::new()?, Pipe::new()?);
     let maker = fork(|| {
