@@ -29,8 +29,9 @@ use crate::timers::{TimerQueue, earlier};
 /// If smoltcp asks to be polled "now" but sends nothing, it is polled again after this time. So no
 /// state of a socket can make the poller a busy loop.
 const IDLE_RETRY_MICROSECONDS: u64 = 1_000;
-/// How long a UDP socket's queue waits for an unknown neighbour: three requests for its address.
-const STUCK_DATAGRAM_MICROSECONDS: u64 = 3_000_000;
+/// How long the queue of a UDP socket, or a reset, waits for an unknown neighbour: smoltcp asks for
+/// the address each second, so three requests. A reset waits as long for room in the device.
+pub(crate) const NEIGHBOUR_MICROSECONDS: u64 = 3_000_000;
 
 /// The part of an interface that its lock protects.
 pub(crate) struct LinkCore {
@@ -238,7 +239,7 @@ impl LinkCore {
         let Some((socket, datagram)) = state.datagram() else { return };
         if !awaiting {
             datagram.stuck_since = None;
-        } else if now >= *datagram.stuck_since.get_or_insert(now) + STUCK_DATAGRAM_MICROSECONDS {
+        } else if now >= *datagram.stuck_since.get_or_insert(now) + NEIGHBOUR_MICROSECONDS {
             datagram.stuck_since = None;
             let bound = socket.endpoint();
             socket.close();

@@ -7,7 +7,7 @@ use smoltcp::socket::tcp::State;
 use crate::egress::Egress;
 use crate::endpoint::{Endpoint, EndpointState, LinkKind};
 use crate::error::Error;
-use crate::link_core::{Arrival, LinkCore};
+use crate::link_core::{Arrival, LinkCore, NEIGHBOUR_MICROSECONDS};
 use crate::path::Path;
 use crate::shared::{IDLE_MICROSECONDS, Shared};
 use crate::stream::{Owner, Snapshot};
@@ -17,9 +17,6 @@ use crate::work::give_turn;
 
 /// When a connection that found no memory to leave the fast path tries again.
 const NO_MEMORY_MICROSECONDS: u64 = 100_000;
-/// How long a reset waits for the hardware address of the next hop, or for room in the device:
-/// smoltcp asks for the address each second.
-const RESET_MICROSECONDS: u64 = 3_000_000;
 
 impl LinkCore {
     pub(crate) fn serve_stream(
@@ -195,7 +192,7 @@ impl LinkCore {
             // If a reset had to be sent, `egress` has tried. It is not repeated: if it is lost, the
             // peer's next segment finds no connection and is answered with another one. But a peer
             // that only reads sends none, so it must leave once.
-            let until = stream.closed_since(now) + RESET_MICROSECONDS;
+            let until = stream.closed_since(now) + NEIGHBOUR_MICROSECONDS;
             let is_to_leave = stream.established && wish.is_some();
             if is_to_leave && (state.awaiting_neighbour || state.blocked) && now < until {
                 self.rearm(endpoint, state, wish, Some(until), now);

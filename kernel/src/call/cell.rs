@@ -88,7 +88,7 @@ pub(super) fn start(
 ) -> Result<NonZeroU64, Errno> {
     let index = pool::allocate()?;
     let mut guard = index.lock();
-    // With the cell locked: see `super::renew_some`.
+    // With the cell locked: see `renew_some`.
     let priority = process.ceiling.allowed(asked);
     // The data word is a number: it is never dereferenced, and nothing has to be freed.
     let data = core::ptr::without_provenance_mut(index.number() as usize);
@@ -483,7 +483,12 @@ fn renew(mut guard: MutexGuard<'_, Cell>, index: CellIndex) {
     }
 }
 
-/// As [`super::renew_some`], up to a multiple of `count`.
+/// The ceilings of processes of `family` have changed: renews the priorities of its calls in a
+/// portion of the cells, from number `first` up to a multiple of `count`. Returns the number to
+/// continue with, if there are more cells.
+///
+/// A call that is put into its cell after that, finds the new ceiling: it reads it with the cell
+/// locked, as this does.
 pub(super) fn renew_some(family: Family, first: usize, count: usize) -> Option<usize> {
     let first = pool::existing_from(first)?;
     let is_it = |cell: &Cell| {
@@ -618,7 +623,7 @@ impl process::Calls for Cells {
     }
 
     fn renew_some(&self, family: Family, first: usize) -> Option<usize> {
-        super::renew_some(family, first)
+        renew_some(family, first, super::PORTION_CELLS)
     }
 
     fn cancel_some(&self, process: &Arc<Process>, first: usize) -> Option<usize> {

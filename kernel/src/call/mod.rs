@@ -82,7 +82,6 @@ use cops_abi::{CoroutineId, Errno, Priority};
 
 use crate::counters::COUNTERS;
 use crate::mm;
-use crate::mm::quota::Family;
 use crate::process::{self, Process};
 use crate::sched::Asked;
 use crate::trace::{self, Event};
@@ -313,16 +312,6 @@ pub fn resume_read(process: &Arc<Process>, handle: u64) -> CallResult {
 
 /// Cells that one portion of a search through all of them looks at.
 const PORTION_CELLS: usize = 8;
-
-/// The ceilings of processes of `family` have changed: renews the priorities of its calls in a
-/// portion of the cells, from number `first` on. Returns the number to continue with, if there are
-/// more cells.
-///
-/// A call that is put into its cell after that, finds the new ceiling: it reads it with the cell
-/// locked, as this does.
-fn renew_some(family: Family, first: usize) -> Option<usize> {
-    cell::renew_some(family, first, PORTION_CELLS)
-}
 
 /// Cancels calls of `process`, which has ended, in a portion of the cells, from number `first` on.
 /// Returns the number to go on with, if there is more to look at. For the reaper.

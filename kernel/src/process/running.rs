@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 
-use cops_abi::{CoroutineId, Errno, Priority, layout};
+use cops_abi::{CoroutineId, Errno, layout};
 use cops_fallible::try_arc;
 use cops_lock::MutexGuard;
 
@@ -17,6 +17,7 @@ use super::{PersonalityKind, Process, Thread, WaitStatus};
 use crate::arch::{self, UserContext};
 use crate::counters::COUNTERS;
 use crate::mm::Rights;
+use crate::sched::Asked;
 use crate::trace::{self, Event};
 
 /// Top of the stack of virtual CPU `index`.
@@ -221,14 +222,14 @@ impl Process {
         self.cpus.lock().apply(cpu.index, CpuEvent::Wait) == Some(CpuState::Waiting)
     }
 
-    /// As [`Self::begin_waiting`], for a call of this `priority` that `coroutine` completes. That
-    /// of a thread follows the level of the thread from now on.
-    pub fn begin_waiting_for(&self, cpu: &VirtualCpu, coroutine: CoroutineId, priority: Priority) {
+    /// As [`Self::begin_waiting`], for a call that `coroutine` completes, with the priority that was
+    /// `asked` for. That of a thread follows the level of the thread from now on.
+    pub fn begin_waiting_for(&self, cpu: &VirtualCpu, coroutine: CoroutineId, asked: Asked) {
         cpu.completed_by.store(coroutine.raw(), Relaxed);
         // Under a lock that a change of the level takes, too. So either the change finds the
         // coroutine, or the level is another one now.
         let waits = self.begin_waiting(cpu);
-        if waits && cpu.as_thread().is_some() && self.current_priority(cpu) != priority {
+        if waits && cpu.as_thread().is_some() && self.asked_by(cpu) != asked {
             self.renew_call_of(cpu);
         }
     }

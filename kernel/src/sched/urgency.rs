@@ -49,7 +49,7 @@ impl Ceiling {
 
 /// A level that a program asks for. What counts of it is what the ceiling of its process allows at
 /// the time: [`Ceiling::allowed`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked(Priority);
 
 impl From<Priority> for Asked {

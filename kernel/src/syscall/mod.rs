@@ -187,9 +187,7 @@ fn submit(cpu: &Arc<VirtualCpu>, frame: &SyscallFrame, operation: Operation) -> 
             operation
         };
         let delivery = Delivery::Cpu { index: cpu.index };
-        let begin = |coroutine| {
-            process.begin_waiting_for(cpu, coroutine, process.ceiling.allowed(asked));
-        };
+        let begin = |coroutine| process.begin_waiting_for(cpu, coroutine, asked);
         call::submit(process, operation, delivery, asked, begin)
     };
     match submitted {
@@ -243,9 +241,7 @@ fn wait_for_answer(cpu: &Arc<VirtualCpu>, context: &mut UserContext) -> Reply {
     let Some(ask) = resumable::awaited(cpu) else { return Reply::Again };
     let (delivery, asked) = (Delivery::Again { index: cpu.index }, process.asked_by(cpu));
     let wait = Operation::Answer(ask);
-    let begin = |coroutine| {
-        process.begin_waiting_for(cpu, coroutine, process.ceiling.allowed(asked));
-    };
+    let begin = |coroutine| process.begin_waiting_for(cpu, coroutine, asked);
     match call::submit(process, wait, delivery, asked, begin) {
         Submitted::Done(Ok(_)) => Reply::Again,
         Submitted::Done(Err(error)) => {

@@ -49,30 +49,21 @@ pub struct Ask {
     pending: Option<Pending>,
     /// Places of the last request came too late: it asks for data from now on.
     wants_data: bool,
-    turn: Turn,
-    position: PositionTurn,
+    /// To load, write back or resize a mapped file.
+    turn: Turn<MappedFile>,
+    /// To use the position of an open file.
+    position: Turn<File>,
 }
 
-/// The call's turn to use the position of an open file.
+/// The call's turn to use what only one call at a time may use.
 #[derive(Default)]
-enum PositionTurn {
+enum Turn<F> {
     #[default]
     None,
     /// It waits for it; in the file's queue with this number, if it has one.
-    Wanted(Arc<File>, Option<u32>),
+    Wanted(Arc<F>, Option<u32>),
     /// It has it.
-    Taken(Arc<File>),
-}
-
-/// The call's turn to load, write back or resize a mapped file.
-#[derive(Default)]
-enum Turn {
-    #[default]
-    None,
-    /// It waits for it; in the file's queue with this number, if it has one.
-    Wanted(Arc<MappedFile>, Option<u32>),
-    /// It has it.
-    Taken(Arc<MappedFile>),
+    Taken(Arc<F>),
 }
 
 /// A request that is not answered.
@@ -260,18 +251,18 @@ impl Ask {
     /// [`Self::end_position`]. Returns the position. `None`: the call has to wait for the turn.
     pub fn take_position(&mut self, file: &Arc<File>) -> Option<u64> {
         let served = file.served()?;
-        if let PositionTurn::Taken(_) = self.position {
+        if let Turn::Taken(_) = self.position {
             return Some(served.position());
         }
         let Some(position) = served.take_turn() else {
-            if let PositionTurn::None = self.position {
-                self.position = PositionTurn::Wanted(file.clone(), None);
+            if let Turn::None = self.position {
+                self.position = Turn::Wanted(file.clone(), None);
             }
             return None;
         };
-        let before = replace(&mut self.position, PositionTurn::Taken(file.clone()));
+        let before = replace(&mut self.position, Turn::Taken(file.clone()));
         // The end of its own turn would wake this call instead of one that waits.
-        if let PositionTurn::Wanted(_, Some(number)) = before {
+        if let Turn::Wanted(_, Some(number)) = before {
             served.turns.remove(number, false);
         }
         Some(position)
@@ -279,13 +270,13 @@ impl Ask {
 
     /// The turn to use the position is over, and that has moved; or the call does not wait for it.
     pub fn end_position(&mut self, moved_to: Option<u64>) {
-        let before = replace(&mut self.position, PositionTurn::None);
-        let (PositionTurn::Wanted(file, _) | PositionTurn::Taken(file)) = &before else { return };
+        let before = replace(&mut self.position, Turn::None);
+        let (Turn::Wanted(file, _) | Turn::Taken(file)) = &before else { return };
         let Some(served) = file.served() else { return };
         match before {
-            PositionTurn::Wanted(_, Some(number)) => served.turns.remove(number, true),
-            PositionTurn::Taken(_) => served.end_turn(moved_to),
-            PositionTurn::None | PositionTurn::Wanted(_, None) => {}
+            Turn::Wanted(_, Some(number)) => served.turns.remove(number, true),
+            Turn::Taken(_) => served.end_turn(moved_to),
+            Turn::None | Turn::Wanted(_, None) => {}
         }
     }
 
@@ -294,7 +285,7 @@ impl Ask {
         if let Turn::Wanted(..) = self.turn {
             self.end_turn();
         }
-        if let PositionTurn::Wanted(..) = self.position {
+        if let Turn::Wanted(..) = self.position {
             self.end_position(None);
         }
     }
@@ -303,7 +294,7 @@ impl Ask {
     pub fn must_wait(&self) -> bool {
         self.pending.is_some()
             || matches!(self.turn, Turn::Wanted(..))
-            || matches!(self.position, PositionTurn::Wanted(..))
+            || matches!(self.position, Turn::Wanted(..))
     }
 
     /// Whether an event will wake the call, which has attempted again after
@@ -312,7 +303,7 @@ impl Ask {
         match (&self.pending, &self.turn, &self.position) {
             (Some(pending), ..) => pending.room.is_none(),
             (None, Turn::Wanted(_, number), _) => number.is_some(),
-            (None, _, PositionTurn::Wanted(_, number)) => number.is_some(),
+            (None, _, Turn::Wanted(_, number)) => number.is_some(),
             (None, ..) => false,
         }
     }
@@ -404,7 +395,7 @@ impl Ask {
             file.hurry(waiter.priority);
             return true;
         }
-        if let (None, PositionTurn::Wanted(file, number)) = (&self.pending, &mut self.position)
+        if let (None, Turn::Wanted(file, number)) = (&self.pending, &mut self.position)
             && let Some(served) = file.served()
         {
             *number = Some(waiter.number);
