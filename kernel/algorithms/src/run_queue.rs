@@ -15,8 +15,9 @@
 //! all of it would be passed over until the process has used it up. A choice adds them: a process
 //! that runs on another hart comes after one that runs nowhere.
 
-use alloc::sync::Arc;
-use core::ptr;
+mod line;
+
+use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Relaxed, SeqCst},
@@ -26,7 +27,7 @@ use core::sync::atomic::{
 use cops_abi::Priority;
 use cops_abi::page::MAX_CPUS;
 use cops_fallible::Map;
-use cops_fallible::map::Spare;
+pub use line::{Ends, Place};
 
 use crate::compensation::Compensation;
 use crate::levels::{LevelCounts, each};
@@ -61,14 +62,11 @@ pub trait Member: Sized {
     /// The lines of its process, always at the same address.
     fn lines(&self) -> &Lines;
 
-    /// Its place, if it is in the queue.
-    fn place(&self) -> Option<Key>;
+    /// Calls `act` with its record, which nothing but the queue uses.
+    fn with_place<R>(&self, act: impl FnOnce(&mut Place<Self>) -> R) -> R;
 
-    /// It gets this place. Returns memory for its node, which it has while it is not in the queue.
-    fn enter(&self, place: Key) -> Option<Spare<Key, Arc<Self>>>;
-
-    /// It leaves the queue, and gets the memory back.
-    fn leave(&self, node: Spare<Key, Arc<Self>>);
+    /// Calls `act` with the ends of the lines of its process, which nothing but the queue uses.
+    fn with_ends<R>(&self, act: impl FnOnce(&mut Ends<Self>) -> R) -> R;
 }
 
 /// The lines of a process: at which levels it has virtual CPUs in the queue, and how many have been
@@ -84,11 +82,6 @@ impl Lines {
     #[must_use]
     pub const fn new() -> Self {
         Self { levels: AtomicU64::new(0), handed_over: AtomicU32::new(0) }
-    }
-
-    /// Distinguishes processes.
-    fn process(&self) -> usize {
-        ptr::from_ref(self).addr()
     }
 
     /// Whether a virtual CPU of the process waits at a level less urgent than `priority`; one that
@@ -116,38 +109,15 @@ impl Lines {
         self.handed_over.store(self.handed_over.load(Relaxed).saturating_sub(1), Relaxed);
     }
 
-    /// One more stands in the line of this level. Returns whether it is the front.
-    fn join(&self, priority: Priority) -> bool {
-        let levels = self.levels.load(Relaxed);
-        self.levels.store(levels | priority.bit(), Relaxed);
-        levels & priority.bit() == 0
+    /// One more stands in the line of this level.
+    fn join(&self, priority: Priority) {
+        self.levels.store(self.levels.load(Relaxed) | priority.bit(), Relaxed);
     }
 
     /// The line of this level has ended.
     fn end(&self, priority: Priority) {
         self.levels.store(self.levels.load(Relaxed) & !priority.bit(), Relaxed);
     }
-}
-
-/// A place in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key(Place);
-
-impl Key {
-    /// The level of the line in which this is a place, and the number of its arrival there.
-    fn rank_and_number(self) -> (Rank, u64) {
-        let (Place::Front { rank, number, .. } | Place::Behind { rank, number, .. }) = self.0;
-        (rank, number)
-    }
-}
-
-/// The order of the queue is that of the variants and fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    /// The front of its line. The vruntime is that of its process, without open slices.
-    Front { rank: Rank, vruntime: i64, number: u64 },
-    /// Behind others of its process.
-    Behind { process: usize, rank: Rank, number: u64 },
 }
 
 /// The level of a virtual CPU in the queue, and what its process has been charged, without open
@@ -160,8 +130,9 @@ pub struct Position {
     pub vruntime: i64,
 }
 
-/// The place of the front of a line.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// The place of the front of a line. The order is that of the fields; the vruntime is that of the
+/// process, without open slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Front {
     rank: Rank,
     vruntime: i64,
@@ -175,18 +146,6 @@ impl Front {
     /// Before all others of this level.
     const fn first_of(priority: Priority) -> Self {
         Self { rank: Rank(priority), vruntime: i64::MIN, number: 0 }
-    }
-
-    const fn key(self) -> Key {
-        let Self { rank, vruntime, number } = self;
-        Key(Place::Front { rank, vruntime, number })
-    }
-
-    fn of(key: Key) -> Option<Self> {
-        match key.0 {
-            Place::Front { rank, vruntime, number } => Some(Self { rank, vruntime, number }),
-            Place::Behind { .. } => None,
-        }
     }
 
     /// The place of `cpu`, which has this one, according to the current values.
@@ -206,9 +165,9 @@ impl Front {
 
 /// Places that one choice looks at; one that gets another level counts twice. A choice corrects
 /// those that are out of date, each by a removal and an insertion, which take some 850
-/// instructions, or 3,000 with thousands of threads, and two of each for another level. The choice
-/// itself takes as much as two: together fewer than 40,000 with the lock held, and with interrupts
-/// enabled.
+/// instructions, or 3,000 with thousands of processes, and two of each for another level. The
+/// choice itself takes as much as two: together fewer than 40,000 with the lock held, and with
+/// interrupts enabled.
 const LOOKS_MAX: usize = 10;
 
 /// Virtual CPUs of a process that move together at most.
@@ -219,7 +178,10 @@ const LOOKS_IN_LINE_MAX: usize = MAX_CPUS - 1;
 
 /// The waiting virtual CPUs, and what the next choice depends on.
 pub struct Queue<C> {
-    waiting: Map<Key, Arc<C>>,
+    /// The fronts of the lines, each with its line.
+    fronts: Map<Front, Arc<C>>,
+    /// How many virtual CPUs wait.
+    length: usize,
     /// The levels of the waiting virtual CPUs.
     counts: LevelCounts,
     minimums: MinVruntimes,
@@ -242,7 +204,8 @@ impl<C: Member> Queue<C> {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            waiting: Map::new(),
+            fronts: Map::new(),
+            length: 0,
             counts: LevelCounts::new(),
             minimums: MinVruntimes::new(),
             next_number: 0,
@@ -264,12 +227,12 @@ impl<C: Member> Queue<C> {
 
     /// Whether no virtual CPU waits.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.length == 0
     }
 
     /// The first virtual CPU, by a place that may be out of date.
     pub fn first(&self) -> Option<Position> {
-        let Front { rank, vruntime, .. } = Front::of(*self.waiting.first()?.0)?;
+        let Front { rank, vruntime, .. } = *self.fronts.first()?.0;
         Some(Position { priority: rank.0, vruntime })
     }
 
@@ -346,70 +309,84 @@ impl<C: Member> Queue<C> {
         let priority = cpu.priority();
         let vruntime = self.minimums.admit(cpu.vruntime(), priority, slice_ticks as i64);
         self.next_number += 1;
-        let (rank, number, lines) = (Rank(priority), self.next_number, cpu.lines());
-        let key = if lines.join(priority) {
-            Front { rank, vruntime, number }.key()
-        } else {
-            Key(Place::Behind { process: lines.process(), rank, number })
-        };
+        let (rank, number) = (Rank(priority), self.next_number);
+        let last = cpu.with_ends(|ends| ends.set(rank, Arc::downgrade(&cpu)));
         self.counts.add(priority);
-        self.put(key, cpu);
+        self.length += 1;
+        cpu.lines().join(priority);
+        match last.upgrade() {
+            Some(before) => {
+                cpu.with_place(|place| place.begin_behind(rank, number, last));
+                before.with_place(|place| place.set_next(Some(cpu)));
+            }
+            None => self.put(Front { rank, vruntime, number }, cpu),
+        }
         Position { priority, vruntime }
     }
 
-    fn put(&mut self, key: Key, cpu: Arc<C>) {
+    /// `cpu` becomes the front of its line, at this place.
+    fn put(&mut self, front: Front, cpu: Arc<C>) {
         // A virtual CPU is in the queue at most once, so it has its node.
-        let Some(node) = cpu.enter(key) else { return };
-        self.waiting.insert_with(node, key, cpu);
+        let Some(node) = cpu.with_place(|place| place.begin_front(front)) else { return };
+        self.fronts.insert_with(node, front, cpu);
     }
 
-    fn take(&mut self, key: Key) -> Option<Arc<C>> {
-        let (cpu, node) = self.waiting.take(&key)?;
-        cpu.leave(node);
+    /// Takes out the front of a line. The next of its line is the front now.
+    fn remove_front(&mut self, front: Front) -> Option<Arc<C>> {
+        let (cpu, node) = self.fronts.take(&front)?;
+        self.note_removal(front.rank);
+        match cpu.with_place(|place| place.end_front(node)) {
+            Some(next) => self.advance(front.rank, next),
+            None => {
+                cpu.lines().end(front.rank.0);
+                cpu.with_ends(|ends| ends.set(front.rank, Weak::new()));
+            }
+        }
         Some(cpu)
     }
 
-    /// Takes out the one at this place. If it was the front, the next of its line is that now.
-    fn remove(&mut self, key: Key) -> Option<Arc<C>> {
-        let cpu = self.take(key)?;
-        let (rank, _) = key.rank_and_number();
+    /// Takes `cpu` out, if it is in the queue.
+    fn remove(&mut self, cpu: &C) -> Option<Arc<C>> {
+        if let Some(front) = cpu.with_place(|place| place.front()) {
+            return self.remove_front(front);
+        }
+        let (rank, _) = cpu.with_place(|place| place.rank_and_number())?;
+        self.note_removal(rank);
+        let (previous, next) = cpu.with_place(Place::end_behind);
+        // It stands in the line, so it exists.
+        let before = previous.upgrade()?;
+        match &next {
+            Some(next) => next.with_place(|place| place.set_previous(previous)),
+            None => drop(cpu.with_ends(|ends| ends.set(rank, previous))),
+        }
+        before.with_place(|place| place.set_next(next))
+    }
+
+    fn note_removal(&mut self, rank: Rank) {
         self.counts.remove(rank.0);
-        if let Place::Front { .. } = key.0 {
-            self.advance(cpu.lines(), rank);
-        }
-        Some(cpu)
+        self.length -= 1;
     }
 
-    /// The front of this line has left.
-    fn advance(&mut self, lines: &Lines, rank: Rank) {
-        let process = lines.process();
-        let first = Key(Place::Behind { process, rank, number: 0 });
-        if let Some((&key, _)) = self.waiting.at_or_after(&first)
-            && let Place::Behind { process: of, rank: at, number } = key.0
-            && (of, at) == (process, rank)
-            && let Some(next) = self.take(key)
-        {
-            let vruntime = next.vruntime().without_open_slices();
-            self.put(Front { rank, vruntime, number }.key(), next);
-        } else {
-            lines.end(rank.0);
-        }
+    /// The front of this line has left, and `next` is the next one.
+    fn advance(&mut self, rank: Rank, next: Arc<C>) {
+        let Some((_, number)) = next.with_place(|place| place.rank_and_number()) else { return };
+        let vruntime = next.vruntime().without_open_slices();
+        self.put(Front { rank, vruntime, number }, next);
     }
 
     /// Takes `cpu` out of the queue, if it is there.
     pub fn withdraw(&mut self, cpu: &C) -> Option<Arc<C>> {
-        self.remove(cpu.place()?)
+        self.remove(cpu)
     }
 
     /// Moves `cpu` forward if it is in the queue and less urgent than `priority`. Returns its new
     /// position if so. `slice_ticks`: as for [`insert`](Self::insert).
     pub fn raise(&mut self, cpu: &C, priority: Priority, slice_ticks: u64) -> Option<Position> {
-        let key = cpu.place()?;
-        let (rank, _) = key.rank_and_number();
+        let (rank, _) = cpu.with_place(|place| place.rank_and_number())?;
         if !priority.is_more_urgent_than(rank.0) {
             return None;
         }
-        let cpu = self.remove(key)?;
+        let cpu = self.remove(cpu)?;
         cpu.set_priority(priority);
         Some(self.place(cpu, slice_ticks))
     }
@@ -432,31 +409,33 @@ impl<C: Member> Queue<C> {
         let mut raised = [(0, None); N];
         let mut count = 0;
         for cpu in cpus.iter().flatten() {
-            let Some(key) = cpu.place() else { continue };
-            let (rank, number) = key.rank_and_number();
-            if priority.is_more_urgent_than(rank.0) {
-                raised[count] = (number, Some(key));
+            let place = cpu.with_place(|place| place.rank_and_number());
+            if let Some((rank, number)) = place
+                && priority.is_more_urgent_than(rank.0)
+            {
+                raised[count] = (number, Some(cpu));
                 count += 1;
             }
         }
-        raised[..count].sort_unstable();
-        let mut keys = [Front::LEAST.key(); N];
-        for (key, (_, raised)) in keys.iter_mut().zip(&raised[..count]) {
-            *key = (*raised)?;
-        }
+        raised[..count].sort_unstable_by_key(|&(number, _)| number);
+        let raised = raised.map(|(_, cpu)| cpu);
         let ranks = [Rank(priority); N];
-        let position = self.relocate(&keys[..count], &ranks[..count], slice_ticks)?;
+        let position = self.relocate(&raised[..count], &ranks[..count], slice_ticks)?;
         Some((count, position))
     }
 
-    /// Moves the virtual CPUs with these places, in the order of their arrival, each to its new
-    /// level. They keep their order. Returns the position of the last one.
-    fn relocate(&mut self, keys: &[Key], ranks: &[Rank], slice_ticks: u64) -> Option<Position> {
-        // The last one leaves first: a front leaves after those behind it, and none of them gets
-        // its place.
+    /// Moves these virtual CPUs, in the order of their arrival, each to its new level. They keep
+    /// their order. Returns the position of the last one.
+    fn relocate(
+        &mut self,
+        cpus: &[Option<&Arc<C>>],
+        ranks: &[Rank],
+        slice_ticks: u64,
+    ) -> Option<Position> {
+        // The last one leaves first: otherwise each would become the front, only to leave.
         let mut taken = [const { None }; RELOCATED_MAX];
-        for (cpu, key) in taken[..keys.len()].iter_mut().zip(keys).rev() {
-            *cpu = self.remove(*key);
+        for (place, cpu) in taken[..cpus.len()].iter_mut().zip(cpus).rev() {
+            *place = cpu.and_then(|cpu| self.remove(cpu));
         }
         let mut last = None;
         for (cpu, rank) in taken.into_iter().zip(ranks) {
@@ -465,15 +444,6 @@ impl<C: Member> Queue<C> {
             last = Some(self.place(cpu, slice_ticks));
         }
         last
-    }
-
-    /// The place, number and virtual CPU of the first one behind the front of this line with a
-    /// number that is not less than `from`.
-    fn next_behind(&self, process: usize, rank: Rank, from: u64) -> Option<(Key, u64, &Arc<C>)> {
-        let place = Key(Place::Behind { process, rank, number: from });
-        let (&key, cpu) = self.waiting.at_or_after(&place)?;
-        let Place::Behind { process: of, rank: at, number } = key.0 else { return None };
-        ((of, at) == (process, rank)).then_some((key, number, cpu))
     }
 
     /// Takes the next virtual CPU out of the queue, and begins its slice. `share`: that of the less
@@ -488,16 +458,16 @@ impl<C: Member> Queue<C> {
             Some(front) => (front, true),
             None => (self.corrected_first(slice_ticks)?, false),
         };
-        let key = if granted || self.waiting.len() == 1 {
-            front.key()
-        } else {
-            self.ready_in_line(front, slice_ticks)
-        };
-        self.passes_over = key != front.key();
+        let passing =
+            if granted || self.length == 1 { None } else { self.ready_in_line(front, slice_ticks) };
+        self.passes_over = passing.is_some();
         if !granted && self.passed_ticks >= slice_ticks {
             self.passed_ticks = 0;
         }
-        let cpu = self.remove(key)?;
+        let cpu = match passing {
+            Some(cpu) => self.remove(&cpu)?,
+            None => self.remove_front(front)?,
+        };
         let priority = front.rank.0;
         if !granted {
             self.minimums.choose(priority, front.vruntime);
@@ -517,9 +487,9 @@ impl<C: Member> Queue<C> {
     /// Until all are corrected, one is chosen that was more urgent when it was queued than what
     /// waits behind it, and may not be now.
     fn corrected_first(&mut self, slice_ticks: u64) -> Option<Front> {
-        if self.waiting.len() == 1 {
+        if self.length == 1 {
             // Whatever its values are now: there is none to compare it with.
-            return Front::of(*self.waiting.first()?.0);
+            return Some(*self.fronts.first()?.0);
         }
         // The first one of those with places that are right now, with and without open slices.
         let mut best: Option<(Front, Front)> = None;
@@ -539,8 +509,9 @@ impl<C: Member> Queue<C> {
                 }
                 from = Front { number: front.number + 1, ..front };
             } else if now.rank == front.rank {
-                let cpu = self.take(front.key())?;
-                self.put(now.key(), cpu);
+                let (cpu, node) = self.fronts.take(&front)?;
+                cpu.with_place(|place| place.move_front(now));
+                self.fronts.insert_with(node, now, cpu);
             } else {
                 looks += self.lower_line(front, now.rank, LOOKS_MAX - looks, slice_ticks);
             }
@@ -558,36 +529,31 @@ impl<C: Member> Queue<C> {
     /// What made a line urgent is over for all workers of a process at once. One after the other,
     /// each of them would become the front before it leaves.
     fn lower_line(&mut self, front: Front, rank: Rank, looks: usize, slice_ticks: u64) -> usize {
-        let mut keys = [front.key(); LOOKS_IN_LINE_MAX + 1];
         let mut ranks = [rank; LOOKS_IN_LINE_MAX + 1];
         let mut cpus = [const { None }; LOOKS_IN_LINE_MAX + 1];
         let mut count = 1;
-        if let Some(cpu) = self.waiting.get(&front.key()) {
-            let process = cpu.lines().process();
-            cpus[0] = Some(cpu.clone());
-            let mut from = 0;
-            while count < keys.len() && 2 * count < looks {
-                let Some((key, number, cpu)) = self.next_behind(process, front.rank, from) else {
-                    break;
-                };
-                let now = Rank(cpu.urgency());
-                if now <= front.rank {
-                    break;
-                }
-                (keys[count], ranks[count], cpus[count]) = (key, now, Some(cpu.clone()));
-                count += 1;
-                from = number + 1;
+        cpus[0] = self.fronts.get(&front).cloned();
+        let mut behind = next_in_line(cpus[0].as_ref());
+        while count < cpus.len() && 2 * count < looks {
+            let Some(cpu) = behind else { break };
+            let now = Rank(cpu.urgency());
+            if now <= front.rank {
+                break;
             }
+            behind = next_in_line(Some(&cpu));
+            (ranks[count], cpus[count]) = (now, Some(cpu));
+            count += 1;
         }
-        self.relocate(&keys[..count], &ranks[..count], slice_ticks);
+        let moved = cpus.each_ref().map(Option::as_ref);
+        self.relocate(&moved[..count], &ranks[..count], slice_ticks);
         for cpu in cpus.iter().flatten().filter(|cpu| cpu.may_rise()) {
             self.catch_up(cpu, slice_ticks);
         }
         2 * count - 1
     }
 
-    /// The place of the first virtual CPU in this front's line that can run what makes the line
-    /// urgent; if there is none, the place of the last one.
+    /// The first virtual CPU in this front's line that can run what makes the line urgent; if there
+    /// is none, the last one. `None`: that is the front itself.
     ///
     /// A worker that was preempted within a poll ends that first, also if the poll is less urgent
     /// than what waits in its process: an inversion as long as a poll. If all of them must, the one
@@ -595,33 +561,26 @@ impl<C: Member> Queue<C> {
     /// let the next one begin with the rest of its own poll. After a slice of that the front gets
     /// its turn: a worker that is preferred may wait for it within an urgent poll that does not
     /// end.
-    fn ready_in_line(&self, front: Front, slice_ticks: u64) -> Key {
+    fn ready_in_line(&self, front: Front, slice_ticks: u64) -> Option<Arc<C>> {
         let Front { rank, .. } = front;
         let must_wait = |cpu: &Arc<C>| cpu.must_end_less_urgent(rank.0);
-        let mut last = front.key();
+        let mut last = None;
         if self.passed_ticks >= slice_ticks {
             return last;
         }
-        let Some(process) = self.waiting.get(&last).filter(|cpu| must_wait(cpu)) else {
-            return last;
-        };
-        let process = process.lines().process();
-        let mut from = 0;
+        let mut behind = next_in_line(self.fronts.get(&front).filter(|cpu| must_wait(cpu)));
         for _ in 0..LOOKS_IN_LINE_MAX {
-            let Some((key, number, cpu)) = self.next_behind(process, rank, from) else { break };
-            last = key;
-            if !must_wait(cpu) {
-                break;
-            }
-            from = number + 1;
+            let Some(cpu) = behind else { break };
+            behind = next_in_line(Some(&cpu).filter(|cpu| must_wait(cpu)));
+            last = Some(cpu);
         }
         last
     }
 
     /// The first front at or after this place, and its virtual CPU.
     fn front_at_or_after(&self, place: Front) -> Option<(Front, &Arc<C>)> {
-        let (&key, cpu) = self.waiting.at_or_after(&place.key())?;
-        Some((Front::of(key)?, cpu))
+        let (&front, cpu) = self.fronts.at_or_after(&place)?;
+        Some((front, cpu))
     }
 
     /// If the less urgent are due for a slice: the first of the level that gets it.
@@ -664,6 +623,11 @@ impl<C: Member> Queue<C> {
         self.minimums.choose(priority, vruntime.now() - slice.whole_vruntime());
         true
     }
+}
+
+/// The one behind `cpu` in its line.
+fn next_in_line<C: Member>(cpu: Option<&Arc<C>>) -> Option<Arc<C>> {
+    cpu?.with_place(|place| place.next())
 }
 
 #[cfg(test)]

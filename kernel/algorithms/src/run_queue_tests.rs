@@ -17,6 +17,7 @@ struct Process {
     vruntime: Vruntime,
     divisor: u32,
     lines: Lines,
+    ends: Mutex<Ends<Cpu>>,
 }
 
 struct Cpu {
@@ -30,8 +31,7 @@ struct Cpu {
     polls: AtomicPriority,
     /// The level with which it was made runnable.
     priority: AtomicPriority,
-    place: Mutex<Option<Key>>,
-    node: Mutex<Option<Spare<Key, Arc<Self>>>>,
+    place: Mutex<Place<Self>>,
 }
 
 impl Member for Cpu {
@@ -71,18 +71,12 @@ impl Member for Cpu {
         &self.process.lines
     }
 
-    fn place(&self) -> Option<Key> {
-        *self.place.lock().unwrap()
+    fn with_place<R>(&self, act: impl FnOnce(&mut Place<Self>) -> R) -> R {
+        act(&mut self.place.lock().unwrap())
     }
 
-    fn enter(&self, place: Key) -> Option<Spare<Key, Arc<Self>>> {
-        assert!(self.place.lock().unwrap().replace(place).is_none(), "it is in the queue once");
-        self.node.lock().unwrap().take()
-    }
-
-    fn leave(&self, node: Spare<Key, Arc<Self>>) {
-        assert!(self.place.lock().unwrap().take().is_some(), "it is in the queue");
-        *self.node.lock().unwrap() = Some(node);
+    fn with_ends<R>(&self, act: impl FnOnce(&mut Ends<Self>) -> R) -> R {
+        act(&mut self.process.ends.lock().unwrap())
     }
 }
 
@@ -111,6 +105,7 @@ impl Machine {
                 vruntime: Vruntime::of_child(None, 0),
                 divisor,
                 lines: Lines::new(),
+                ends: Mutex::new(Ends::try_new().unwrap()),
             });
             for _ in 0..count {
                 cpus.push(Arc::new(Cpu {
@@ -120,8 +115,7 @@ impl Machine {
                     later: Mutex::new(Vec::new()),
                     polls: AtomicPriority::new(Priority::MOST_URGENT),
                     priority: AtomicPriority::new(LEVEL),
-                    place: Mutex::new(None),
-                    node: Mutex::new(Some(Spare::try_new().unwrap())),
+                    place: Mutex::new(Place::try_new().unwrap()),
                 }));
             }
         }
@@ -204,6 +198,18 @@ fn the_order_is_by_level_then_by_time_then_by_arrival() {
         core::iter::from_fn(|| machine.choose()).map(|held| held.0.number).collect();
     assert_eq!(order, [4, 3, 1, 2, 0]);
     assert!(machine.queue.is_empty() && machine.queue.levels() == 0);
+}
+
+/// What a switch costs does not depend on how many threads wait.
+#[test]
+fn a_line_has_one_place_in_the_tree() {
+    let mut machine = Machine::new(&[(1, 300), (1, 2)]);
+    machine.set_urgency(301, level(4));
+    machine.enter_all();
+    assert_eq!((machine.queue.fronts.len(), machine.queue.length), (3, 302));
+    machine.run_next(1);
+    machine.run_next(1);
+    assert_eq!((machine.queue.fronts.len(), machine.queue.length), (3, 302));
 }
 
 #[test]
@@ -604,6 +610,54 @@ proptest! {
             prop_assert_eq!(expected.remove(at), number);
             expected.push(number);
         }
+    }
+
+    /// Whichever leaves its line, wherever it stands, for another line or for good: the others keep
+    /// their order.
+    #[test]
+    fn each_may_leave_its_line(
+        steps in prop::collection::vec((0..8usize, 0..4u8, 0..4u8), 1..200),
+    ) {
+        let mut machine = Machine::new(&[(1, 8)]);
+        // What waits, by level and then by arrival.
+        let mut waiting: Vec<(u8, usize)> = Vec::new();
+        for (number, what, at) in steps {
+            let cpu = machine.cpus[number].clone();
+            let place = waiting.iter().position(|&(_, other)| other == number);
+            match what {
+                0 => {
+                    let found = machine.queue.withdraw(&cpu);
+                    prop_assert_eq!(found.map(|found| found.number), place.map(|_| number));
+                    place.map(|place| waiting.remove(place));
+                }
+                1 if !waiting.is_empty() => {
+                    let (chosen, held) = machine.take();
+                    machine.end(held, 1);
+                    prop_assert_eq!(chosen, waiting.remove(0).1);
+                }
+                _ => {
+                    if place.is_some_and(|place| waiting[place].0 <= at) {
+                        continue;
+                    }
+                    machine.set_urgency(number, level(at));
+                    if let Some(place) = place {
+                        prop_assert!(machine.queue.raise(&cpu, level(at), SLICE).is_some());
+                        waiting.remove(place);
+                    } else {
+                        machine.enter(number);
+                    }
+                    let behind = waiting.iter().filter(|&&(other, _)| other <= at).count();
+                    waiting.insert(behind, (at, number));
+                }
+            }
+            let levels = waiting.iter().fold(0, |levels, &(at, _)| levels | level(at).bit());
+            prop_assert_eq!(machine.queue.levels(), levels);
+            prop_assert_eq!(machine.queue.is_empty(), waiting.is_empty());
+        }
+        for (_, number) in waiting {
+            prop_assert_eq!(machine.take().0, number);
+        }
+        prop_assert!(machine.choose().is_none());
     }
 
     /// Processes get time by their divisors, however many virtual CPUs they have and however these

@@ -14,9 +14,8 @@ use cops_algorithms::cpu_state::{self, Order};
 pub use cops_algorithms::cpu_state::{CpuState, Event as CpuEvent};
 use cops_algorithms::held::Link;
 use cops_algorithms::priority::AtomicOptionalPriority;
-use cops_algorithms::run_queue::{Key, Lines, Member};
+use cops_algorithms::run_queue::{Ends, Lines, Member, Place};
 use cops_algorithms::vruntime::Vruntime;
-use cops_fallible::map::Spare;
 use cops_lock::Mutex;
 
 use super::Process;
@@ -265,16 +264,12 @@ impl Member for VirtualCpu {
         self.process.account.lines()
     }
 
-    fn place(&self) -> Option<Key> {
-        self.entity.place()
+    fn with_place<R>(&self, act: impl FnOnce(&mut Place<Self>) -> R) -> R {
+        self.entity.with_place(act)
     }
 
-    fn enter(&self, place: Key) -> Option<Spare<Key, Arc<Self>>> {
-        self.entity.enter(place)
-    }
-
-    fn leave(&self, node: Spare<Key, Arc<Self>>) {
-        self.entity.leave(node);
+    fn with_ends<R>(&self, act: impl FnOnce(&mut Ends<Self>) -> R) -> R {
+        act(&mut self.process.ends_of_lines.lock())
     }
 }
 

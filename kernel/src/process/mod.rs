@@ -77,6 +77,7 @@ use cops_abi::page::ProcessPage;
 use cops_abi::syscall::kernel_model::COROUTINES;
 use cops_abi::{Errno, Priority, layout, note};
 use cops_algorithms::priority::AtomicOptionalPriority;
+use cops_algorithms::run_queue::Ends;
 use cops_algorithms::standing::Pauses;
 use cops_algorithms::terminal::Party;
 use cops_fallible::map::Spare;
@@ -131,6 +132,8 @@ pub struct Process {
     pub ceiling: Ceiling,
     /// The time that it has used, and its debts to other processes of its level.
     pub account: Account,
+    /// The last virtual CPU of each of its lines in the run queue, which changes them.
+    ends_of_lines: Mutex<Ends<VirtualCpu>>,
     pub(crate) page: SharedFrame<ProcessPage>,
     pub(crate) ring: WakeRing,
     pub(crate) cpus: Mutex<Cpus>,
@@ -290,6 +293,7 @@ impl Process {
             ring,
             trace_pages,
             account,
+            ends_of_lines: Mutex::new(Ends::try_new()?),
             published: Published::default(),
             woken: AtomicU64::new(0),
             interrupt_priority: AtomicOptionalPriority::none(),

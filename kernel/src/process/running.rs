@@ -222,8 +222,8 @@ impl Process {
         self.cpus.lock().apply(cpu.index, CpuEvent::Wait) == Some(CpuState::Waiting)
     }
 
-    /// As [`Self::begin_waiting`], for a call that `coroutine` completes, with the priority that was
-    /// `asked` for. That of a thread follows the level of the thread from now on.
+    /// As [`Self::begin_waiting`], for a call that `coroutine` completes, and for which this
+    /// priority was `asked`. That of a thread follows the level of the thread from now on.
     pub fn begin_waiting_for(&self, cpu: &VirtualCpu, coroutine: CoroutineId, asked: Asked) {
         cpu.completed_by.store(coroutine.raw(), Relaxed);
         // Under a lock that a change of the level takes, too. So either the change finds the

@@ -1,13 +1,13 @@
 //! What the scheduler knows of a virtual CPU: its own record, and what it asks the owner.
 
 use alloc::sync::Arc;
+
 use cops_abi::Priority;
 use cops_algorithms::priority::AtomicPriority;
-use cops_algorithms::run_queue::{Key, Member};
+use cops_algorithms::run_queue::{Member, Place};
 use cops_algorithms::standing::Cell;
 pub use cops_algorithms::standing::Standing;
 use cops_fallible::OutOfMemory;
-use cops_fallible::map::Spare;
 use cops_lock::Mutex;
 
 use super::account::Account;
@@ -48,7 +48,7 @@ pub struct Entity<C> {
     priority: AtomicPriority,
     /// Where the switching coroutine is that holds it; see [`Standing`].
     standing: Cell,
-    /// Its place in the run queue, while it is there; changed under the run queue's lock.
+    /// Its place in the run queue; changed under that queue's lock.
     queued: Mutex<Place<C>>,
 }
 
@@ -61,7 +61,7 @@ impl<C> Entity<C> {
         Ok(Self {
             priority: AtomicPriority::new(Priority::DEFAULT),
             standing: Cell::new(),
-            queued: Mutex::new(Place::new()?),
+            queued: Mutex::new(Place::try_new()?),
         })
     }
 
@@ -75,23 +75,10 @@ impl<C> Entity<C> {
         self.priority.store(priority);
     }
 
-    /// Its place in the run queue, if it is there.
-    pub fn place(&self) -> Option<Key> {
-        self.queued.lock().key
-    }
-
-    /// It gets this place in the run queue. Returns memory for its node there, unless it is in the
-    /// queue already.
-    pub fn enter(&self, place: Key) -> Option<Spare<Key, Arc<C>>> {
-        let mut queued = self.queued.lock();
-        let node = queued.node.take()?;
-        queued.key = Some(place);
-        Some(node)
-    }
-
-    /// It leaves the run queue.
-    pub fn leave(&self, node: Spare<Key, Arc<C>>) {
-        *self.queued.lock() = Place { key: None, node: Some(node) };
+    /// Calls `act` with its place in the run queue. For that queue.
+    #[inline]
+    pub fn with_place<R>(&self, act: impl FnOnce(&mut Place<C>) -> R) -> R {
+        act(&mut self.queued.lock())
     }
 
     /// Where its switching coroutine is. Undefined while no switching coroutine holds it.
@@ -108,23 +95,5 @@ impl<C> Entity<C> {
     /// less urgent.
     pub(super) fn raise_standing(&self, priority: Priority) -> bool {
         self.standing.raise(priority)
-    }
-}
-
-/// A virtual CPU's place in the queue.
-struct Place<C> {
-    /// Its position, if it is in the queue.
-    key: Option<Key>,
-    /// Memory for its node while it is not in the queue: a wake cannot fail for lack of memory.
-    node: Option<Spare<Key, Arc<C>>>,
-}
-
-impl<C> Place<C> {
-    /// For a virtual CPU that is not in the queue.
-    ///
-    /// # Errors
-    /// [`OutOfMemory`].
-    fn new() -> Result<Self, OutOfMemory> {
-        Ok(Self { key: None, node: Some(Spare::try_new()?) })
     }
 }
