@@ -388,11 +388,22 @@ static void options(void) {
     int server = server_socket(&address), client = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(option_of(client, SOL_SOCKET, SO_KEEPALIVE) == 0);
     CHECK(option_of(client, IPPROTO_TCP, TCP_NODELAY) == is_cops());
+    CHECK(option_of(client, IPPROTO_TCP, TCP_KEEPIDLE) == 7200);
+    CHECK(option_of(client, IPPROTO_TCP, TCP_KEEPINTVL) == 75);
+    CHECK(option_of(client, IPPROTO_TCP, TCP_KEEPCNT) == 9);
+    for (int name = TCP_KEEPIDLE; name <= TCP_KEEPCNT; name++) {
+        int beyond = name == TCP_KEEPCNT ? 128 : 32768, values[] = {0, -1, beyond};
+        for (int i = 0; i < 3; i++)
+            CHECK(setsockopt(client, IPPROTO_TCP, name, &values[i], sizeof(int)) == -1 &&
+                  errno == EINVAL);
+        set_option(client, IPPROTO_TCP, name, beyond - 1);
+    }
     set_option(client, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_option(client, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(client, IPPROTO_TCP, TCP_NODELAY, 0);
     set_option(server, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_option(server, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(server, IPPROTO_TCP, TCP_KEEPIDLE, 60);
     for (int i = 1; i >= 0; i--) {
         CHECK(connect(client, (void *)&address, sizeof address) == 0);
         CHECK(next_events(server, POLLIN) == POLLIN);
@@ -401,6 +412,10 @@ static void options(void) {
         CHECK(option_of(client, IPPROTO_TCP, TCP_NODELAY) == (i ? 0 : is_cops()));
         CHECK(option_of(peer, SOL_SOCKET, SO_KEEPALIVE) == i);
         CHECK(option_of(peer, IPPROTO_TCP, TCP_NODELAY) == i);
+        CHECK(option_of(peer, IPPROTO_TCP, TCP_KEEPIDLE) == 60);
+        set_option(peer, IPPROTO_TCP, TCP_KEEPIDLE, 61);
+        set_option(peer, IPPROTO_TCP, TCP_KEEPCNT, 3);
+        CHECK(option_of(server, IPPROTO_TCP, TCP_KEEPIDLE) == 60);
         /* Each has its own from then on. */
         set_option(peer, SOL_SOCKET, SO_KEEPALIVE, !i);
         CHECK(option_of(server, SOL_SOCKET, SO_KEEPALIVE) == i);

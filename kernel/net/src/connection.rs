@@ -11,21 +11,16 @@ use core::task::{Context, Poll, Waker};
 
 use cops_lock::MutexGuard;
 use smoltcp::socket::tcp::{Socket, State};
-use smoltcp::time::Duration;
 
 use crate::endpoint::{Endpoint, EndpointState, LinkKind, Protocol};
 use crate::error::Error;
 use crate::fast_path::FastPath;
+use crate::keep_alive::KeepAlive;
 use crate::link_core::LinkCore;
 use crate::opening::{Claim, TcpBinding};
 use crate::readiness::{Behind, Readiness};
 use crate::stack::Stack;
 use crate::stream::{Owner, Stream};
-
-/// Maximum keep-alive interval: one day. Longer intervals are shortened to it.
-const MAXIMUM_KEEP_ALIVE_MICROSECONDS: u64 = 86_400_000_000;
-/// Minimum keep-alive interval: 100 ms.
-const MINIMUM_KEEP_ALIVE_MICROSECONDS: u64 = 100_000;
 
 /// Direction to shut down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -503,16 +498,16 @@ impl Connection {
         }
     }
 
-    /// Enables keep-alive: probes the peer after each interval of silence (clamped to 100 ms to one
-    /// day), and ends the connection with [`Error::TimedOut`] after five intervals.
-    pub fn set_keep_alive(&self, interval_microseconds: Option<u64>) {
-        let interval = interval_microseconds.map(|interval| {
-            interval.clamp(MINIMUM_KEEP_ALIVE_MICROSECONDS, MAXIMUM_KEEP_ALIVE_MICROSECONDS)
-        });
-        // Without memory for a socket the interval stays as it was.
+    /// Probes a silent peer from now on, or no longer, and ends the connection with
+    /// [`Error::TimedOut`] if it does not answer.
+    pub fn set_keep_alive(&self, keep_alive: Option<KeepAlive>) {
+        // Without memory for a socket it stays as it was.
         let _ = self.with_socket(|socket, stream| {
-            stream.keep_alive = interval;
-            socket.set_keep_alive(interval.map(Duration::from_micros));
+            stream.keep_alive = keep_alive;
+            match keep_alive {
+                Some(keep_alive) => keep_alive.pace(socket, 0),
+                None => socket.set_keep_alive(None),
+            }
             Ok(())
         });
         self.stack.kick(&self.endpoint);

@@ -60,6 +60,7 @@ mod error;
 mod fast_path;
 mod frame;
 mod ingress;
+mod keep_alive;
 mod link;
 mod link_core;
 mod listener;
@@ -93,6 +94,7 @@ pub use configuration::{
 pub use connection::{Connection, Shutdown};
 pub use device::{Clock, DeviceFull, FrameDevice};
 pub use error::Error;
+pub use keep_alive::KeepAlive;
 pub use listener::Listener;
 pub use opening::TcpBinding;
 pub use readiness::{Behind, Readiness};

@@ -54,6 +54,10 @@ impl LinkCore {
         if core::mem::take(&mut stream.doomed) {
             stream.abort(socket, Error::ConnectionAborted, counters);
         }
+        if let Some(keep_alive) = stream.keep_alive {
+            let since = if arrival.is_some() { now } else { stream.last_heard() };
+            keep_alive.pace(socket, now.saturating_sub(since));
+        }
         let ask_first = arrival.is_some();
         let mut is_usual = false;
         if let Some(Arrival { frame, segment, direct }) = arrival {

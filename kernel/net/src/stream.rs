@@ -20,15 +20,13 @@ use crate::backlog::Backlog;
 use crate::error::Error;
 use crate::fast_path::Tracking;
 use crate::frame::{FlowKey, Segment};
+use crate::keep_alive::KeepAlive;
 use crate::readiness::Behind;
 use crate::shared::{ConnectionSlot, STALLED_MICROSECONDS, Shared};
 use crate::statistics::Counters;
 use crate::time_wait::FinalNumbers;
 use crate::wakers::WakerSet;
 use crate::window::Room;
-
-/// Number of silent keep-alive intervals after which a connection ends.
-const KEEP_ALIVE_INTERVALS: u64 = 5;
 
 /// The owner of a connection: reads its data and closes it.
 pub(crate) enum Owner {
@@ -58,8 +56,8 @@ pub(crate) struct Stream {
     /// The user will not read any more, or has closed the sending direction.
     pub(crate) read_shut: bool,
     pub(crate) write_shut: bool,
-    /// Interval of keep-alive probes in microseconds.
-    pub(crate) keep_alive: Option<u64>,
+    /// When a silent peer is probed.
+    pub(crate) keep_alive: Option<KeepAlive>,
     pub(crate) receivers: WakerSet,
     pub(crate) senders: WakerSet,
     /// When the last segment of the peer arrived, and since when the peer has owed an answer.
@@ -467,7 +465,7 @@ impl Stream {
             return self
                 .keep_alive
                 .filter(|_| open)
-                .map(|interval| self.last_heard.saturating_add(interval * KEEP_ALIVE_INTERVALS));
+                .map(|one| self.last_heard.saturating_add(one.limit_microseconds()));
         };
         let since = *self.waiting_since.get_or_insert(now);
         // For a connection without an owner, or if memory is used up, the peer cannot extend the

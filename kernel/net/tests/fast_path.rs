@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use cops_net::{Connection, Error, Shutdown};
+use cops_net::{Connection, Error, KeepAlive, Shutdown};
 use proptest::prelude::*;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{Ipv4Packet, Ipv4Repr, TcpPacket, TcpRepr, TcpTimestampRepr};
@@ -493,7 +493,7 @@ fn unread_bytes_and_bytes_in_flight_survive_an_exit() {
     assert_eq!(server.try_receive(&mut [0; 700]), Ok(700));
     server.try_send(&message(2, 1600)).unwrap();
     client.try_send(&message(3, 200)).unwrap();
-    server.set_keep_alive(Some(SECOND));
+    server.set_keep_alive(Some(KeepAlive::DEFAULT));
     assert_eq!(times_left(&world), 1);
     assert_eq!((server.unread_bytes(), server.unacknowledged_bytes()), (800, 1600));
     world.run_for(SECOND / 10);

@@ -6,6 +6,8 @@ use common::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use cops_net::KeepAlive;
+
 /// Counts the bytes that the current thread has allocated and not freed.
 struct CountingAllocator;
 
@@ -89,8 +91,8 @@ fn the_memory_of_a_connection_is_what_is_claimed() {
     let idle = (measured(), world.a.stack.memory_per_connection(false));
     // This needs a socket.
     for (client, server) in &pairs {
-        client.set_keep_alive(Some(60 * SECOND));
-        server.set_keep_alive(Some(60 * SECOND));
+        client.set_keep_alive(Some(KeepAlive { idle_seconds: 60, ..KeepAlive::DEFAULT }));
+        server.set_keep_alive(Some(KeepAlive { idle_seconds: 60, ..KeepAlive::DEFAULT }));
     }
     let awake = (measured(), world.a.stack.memory_per_connection(true));
     for (measured, claimed) in [idle, awake] {

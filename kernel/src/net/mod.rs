@@ -12,6 +12,7 @@ mod timeouts;
 
 pub use cops_net::{DATAGRAM_BYTES_MAX, Shutdown};
 pub use datagrams::{Datagrams, Received};
+pub use options::Change;
 pub use service::{stack, start, statistics, tcp_buffer_bytes};
 pub use socket::{Begun, Socket};
 pub use timeouts::Timeouts;

@@ -1,13 +1,10 @@
-//! Options of a TCP socket that its connection gets: `TCP_NODELAY` and `SO_KEEPALIVE` of Linux
-//! programs.
+//! Options of a TCP socket that its connection gets: `TCP_NODELAY`, `SO_KEEPALIVE` and how that
+//! probes, of Linux programs.
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering::Relaxed};
 
-use cops_net::Connection;
-
-/// Interval of keep-alive probes, in microseconds: two hours, as on Linux.
-const KEEP_ALIVE_MICROSECONDS: u64 = 7_200_000_000;
+use cops_net::{Connection, KeepAlive};
 
 /// The options of a socket. They can be set before there is a connection.
 pub struct Options {
@@ -15,18 +12,50 @@ pub struct Options {
     no_delay: AtomicBool,
     /// A silent peer is probed.
     keep_alive: AtomicBool,
+    /// How: the fields of [`KeepAlive`].
+    probes: AtomicU8,
+    idle_seconds: AtomicU16,
+    interval_seconds: AtomicU16,
+}
+
+/// A change of an option.
+#[derive(Clone, Copy)]
+pub enum Change {
+    /// Whether small segments are sent at once.
+    NoDelay(bool),
+    /// Whether a silent peer is probed.
+    KeepAlive(bool),
+    /// After how many seconds. Not 0.
+    IdleSeconds(u16),
+    /// How many seconds apart. Not 0.
+    IntervalSeconds(u16),
+    /// How often in vain.
+    Probes(u8),
 }
 
 impl Options {
     /// Those of a new socket. `TCP_NODELAY` is on, unlike on Linux.
     pub const fn new() -> Self {
-        Self { no_delay: AtomicBool::new(true), keep_alive: AtomicBool::new(false) }
+        let KeepAlive { idle_seconds, interval_seconds, probes } = KeepAlive::DEFAULT;
+        Self {
+            no_delay: AtomicBool::new(true),
+            keep_alive: AtomicBool::new(false),
+            probes: AtomicU8::new(probes),
+            idle_seconds: AtomicU16::new(idle_seconds),
+            interval_seconds: AtomicU16::new(interval_seconds),
+        }
     }
 
     /// Those of a socket that inherits them.
     pub fn copy(&self) -> Self {
-        let copy = |option: &AtomicBool| AtomicBool::new(option.load(Relaxed));
-        Self { no_delay: copy(&self.no_delay), keep_alive: copy(&self.keep_alive) }
+        let KeepAlive { idle_seconds, interval_seconds, probes } = self.probing();
+        Self {
+            no_delay: AtomicBool::new(self.no_delay()),
+            keep_alive: AtomicBool::new(self.keep_alive()),
+            probes: AtomicU8::new(probes),
+            idle_seconds: AtomicU16::new(idle_seconds),
+            interval_seconds: AtomicU16::new(interval_seconds),
+        }
     }
 
     /// Applies them to a new connection.
@@ -34,7 +63,7 @@ impl Options {
         connection.set_no_delay(self.no_delay());
         // Off is the default. To set it takes a connection off the fast path.
         if self.keep_alive() {
-            set_keep_alive(connection, true);
+            connection.set_keep_alive(Some(self.probing()));
         }
     }
 
@@ -48,23 +77,31 @@ impl Options {
         self.keep_alive.load(Relaxed)
     }
 
-    /// Sets whether small segments are sent at once, also by `connection`.
-    pub fn set_no_delay(&self, is_on: bool, connection: Option<&Connection>) {
-        self.no_delay.store(is_on, Relaxed);
-        if let Some(connection) = connection {
-            connection.set_no_delay(is_on);
+    /// When a silent peer is probed, if it is.
+    pub fn probing(&self) -> KeepAlive {
+        KeepAlive {
+            idle_seconds: self.idle_seconds.load(Relaxed),
+            interval_seconds: self.interval_seconds.load(Relaxed),
+            probes: self.probes.load(Relaxed),
         }
     }
 
-    /// Sets whether a silent peer is probed, also by `connection`.
-    pub fn set_keep_alive(&self, is_on: bool, connection: Option<&Connection>) {
-        self.keep_alive.store(is_on, Relaxed);
-        if let Some(connection) = connection {
-            set_keep_alive(connection, is_on);
+    /// Makes `change`, also of `connection`.
+    pub fn change(&self, change: Change, connection: Option<&Connection>) {
+        match change {
+            Change::NoDelay(is_on) => self.no_delay.store(is_on, Relaxed),
+            Change::KeepAlive(is_on) => self.keep_alive.store(is_on, Relaxed),
+            Change::IdleSeconds(seconds) => self.idle_seconds.store(seconds, Relaxed),
+            Change::IntervalSeconds(seconds) => self.interval_seconds.store(seconds, Relaxed),
+            Change::Probes(count) => self.probes.store(count, Relaxed),
+        }
+        let Some(connection) = connection else { return };
+        match change {
+            Change::NoDelay(is_on) => connection.set_no_delay(is_on),
+            Change::KeepAlive(false) => connection.set_keep_alive(None),
+            // Nothing is probed: this tells the connection nothing.
+            _ if !self.keep_alive() => {}
+            _ => connection.set_keep_alive(Some(self.probing())),
         }
     }
-}
-
-fn set_keep_alive(connection: &Connection, is_on: bool) {
-    connection.set_keep_alive(is_on.then_some(KEEP_ALIVE_MICROSECONDS));
 }

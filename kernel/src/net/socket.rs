@@ -15,7 +15,7 @@ use cops_net::{Behind, Connection, Error, Listener, PortSearch, Shutdown, TcpBin
 use spin::RwLock;
 
 use super::charges::{self, BacklogPayer};
-use super::options::Options;
+use super::options::{Change, Options};
 use super::queues::Queues;
 use super::{Timeouts, stack};
 use crate::mm::PinnedBuffer;
@@ -475,14 +475,9 @@ impl Socket {
         }
     }
 
-    /// Sets whether small segments are sent at once, by this connection or a later one.
-    pub fn set_no_delay(&self, is_on: bool) {
-        self.options.set_no_delay(is_on, self.state.read().connection());
-    }
-
-    /// Sets whether a silent peer is probed, by this connection or a later one.
-    pub fn set_keep_alive(&self, is_on: bool) {
-        self.options.set_keep_alive(is_on, self.state.read().connection());
+    /// Changes an option of this connection or a later one.
+    pub fn change_option(&self, change: Change) {
+        self.options.change(change, self.state.read().connection());
     }
 
     /// What is set for its connection.

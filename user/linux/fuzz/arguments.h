@@ -545,7 +545,7 @@ static long argument(struct thread *thread, enum kind kind, int index) {
     case OPTION:
         return ONE_OF(garbage, SO_REUSEADDR, SO_TYPE, SO_ERROR, SO_SNDBUF, SO_RCVBUF, SO_KEEPALIVE,
                       SO_LINGER, SO_ACCEPTCONN, SO_PROTOCOL, SO_DOMAIN, SO_BROADCAST, TCP_NODELAY,
-                      26);
+                      TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, 26);
     case SHUT:
         return below(garbage, 4);
 

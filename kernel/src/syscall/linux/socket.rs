@@ -14,7 +14,7 @@ use super::super::arguments::Arguments;
 use super::super::network::SOCKET_FLAGS;
 use crate::fs::{File, Object, pair};
 use crate::mm::{self, Access, PinnedBuffer};
-use crate::net::{DATAGRAM_BYTES_MAX, Datagrams};
+use crate::net::{Change, DATAGRAM_BYTES_MAX, Datagrams};
 use crate::process::Process;
 use crate::sched::Waiting;
 
@@ -23,6 +23,9 @@ pub const NUMBER_BYTES: usize = 4;
 /// Size of `timeval`: seconds and microseconds, of eight bytes each.
 const TIMEVAL_BYTES: usize = 16;
 const MICROSECONDS_PER_SECOND: u64 = 1_000_000;
+/// Linux's bounds of how a silent peer is probed.
+const KEEP_SECONDS_MAX: u16 = 32_767;
+const KEEP_COUNT_MAX: u8 = 127;
 /// The size of a socket's buffers, as the options report it.
 const BUFFER_BYTES: u32 = 4096;
 
@@ -89,9 +92,13 @@ pub fn set_option(process: &Process, args: &Arguments<'_>) -> CallResult {
         file.timeouts().ok_or(Errno::ENOTSOCK)?.set(waiting, microseconds);
         return Ok(0);
     }
+    if let Object::Socket(socket) = &file.object
+        && let Some(change) = change_of(option, bytes)?
+    {
+        socket.change_option(change);
+        return Ok(0);
+    }
     match (option, &file.object) {
-        (option::NO_DELAY, Object::Socket(socket)) => socket.set_no_delay(is_on),
-        (option::KEEP_ALIVE, Object::Socket(socket)) => socket.set_keep_alive(is_on),
         (option::BROADCAST, Object::Datagrams(socket)) => socket.allow_broadcasts(is_on),
         // There are no errors of datagrams.
         (option::ERRORS | option::ERRORS_V6, Object::Datagrams(_)) => {}
@@ -110,6 +117,29 @@ pub fn set_option(process: &Process, args: &Arguments<'_>) -> CallResult {
         _ => return Err(Errno::ENOPROTOOPT),
     }
     Ok(0)
+}
+
+/// The change of a TCP socket that is asked for; `None`: the option changes nothing of one.
+///
+/// # Errors
+/// `EINVAL` for a number outside of Linux's bounds.
+fn change_of(option: (usize, usize), bytes: [u8; NUMBER_BYTES]) -> Result<Option<Change>, Errno> {
+    let number = i32::from_le_bytes(bytes);
+    let seconds = || match u16::try_from(number) {
+        Ok(seconds @ 1..=KEEP_SECONDS_MAX) => Ok(seconds),
+        _ => Err(Errno::EINVAL),
+    };
+    Ok(Some(match option {
+        option::NO_DELAY => Change::NoDelay(number != 0),
+        option::KEEP_ALIVE => Change::KeepAlive(number != 0),
+        option::KEEP_IDLE => Change::IdleSeconds(seconds()?),
+        option::KEEP_INTERVAL => Change::IntervalSeconds(seconds()?),
+        option::KEEP_COUNT => match u8::try_from(number) {
+            Ok(count @ 1..=KEEP_COUNT_MAX) => Change::Probes(count),
+            _ => return Err(Errno::EINVAL),
+        },
+        _ => return Ok(None),
+    }))
 }
 
 /// The direction of the calls that wait no longer than this option says.
@@ -190,9 +220,15 @@ fn number_option(file: &File, option: (usize, usize)) -> Result<u32, Errno> {
         option::SEND_BUFFER | option::RECEIVE_BUFFER => BUFFER_BYTES,
         option::REUSE_ADDRESS | option::LINGER | option::ONLY_IPV6 => 0,
         _ => match tcp.map(|socket| socket.options()) {
-            Some(options) if option == option::NO_DELAY => options.no_delay().into(),
-            Some(options) if option == option::KEEP_ALIVE => options.keep_alive().into(),
-            _ => return Err(Errno::ENOPROTOOPT),
+            Some(options) => match option {
+                option::NO_DELAY => options.no_delay().into(),
+                option::KEEP_ALIVE => options.keep_alive().into(),
+                option::KEEP_IDLE => options.probing().idle_seconds.into(),
+                option::KEEP_INTERVAL => options.probing().interval_seconds.into(),
+                option::KEEP_COUNT => options.probing().probes.into(),
+                _ => return Err(Errno::ENOPROTOOPT),
+            },
+            None => return Err(Errno::ENOPROTOOPT),
         },
     })
 }
