@@ -306,7 +306,7 @@ fn keep_alive_ends_a_connection_whose_peer_is_gone_and_keeps_one_whose_peer_is_t
         let keep_alive = KeepAlive { idle_seconds: 10, interval_seconds: 2, probes: 3 };
         client.set_keep_alive(Some(keep_alive));
         world.run_for(SECOND);
-        // What is said resets the time, whoever says it.
+        // What the peer says resets the time.
         server.try_send(b"hello").unwrap();
         world.run_for(SECOND);
         let probes = |world: &World| world.a.outgoing.lock().unwrap().carried;
