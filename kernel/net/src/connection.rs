@@ -502,12 +502,10 @@ impl Connection {
     /// [`Error::TimedOut`] if it does not answer.
     pub fn set_keep_alive(&self, keep_alive: Option<KeepAlive>) {
         // Without memory for a socket it stays as it was.
+        let now = self.stack.shared.clock.now_microseconds();
         let _ = self.with_socket(|socket, stream| {
-            stream.keep_alive = keep_alive;
-            match keep_alive {
-                Some(keep_alive) => keep_alive.pace(socket, 0),
-                None => socket.set_keep_alive(None),
-            }
+            (stream.keep_alive, stream.keep_alive_since) = (keep_alive, now);
+            socket.set_keep_alive(None);
             Ok(())
         });
         self.stack.kick(&self.endpoint);

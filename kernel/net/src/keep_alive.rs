@@ -1,8 +1,9 @@
 //! Keep-alive: probes of a peer that has been silent for long (RFC 9293, section 3.8.4).
 //!
-//! smoltcp probes after one interval of silence and repeats the probe after the same one. The
-//! interval is changed here: to the longer one when the peer is heard, before smoltcp sets its
-//! timer, and to the shorter one before the first probe is sent.
+//! smoltcp probes after one interval of silence and repeats the probe after the same one, and an
+//! interval that is changed counts only from the next segment on. So smoltcp is told to probe when
+//! the peer has been silent for long enough, and not before: it then probes at once, and repeats
+//! that.
 
 use smoltcp::socket::tcp::Socket;
 use smoltcp::time::Duration;
@@ -21,17 +22,12 @@ pub struct KeepAlive {
     pub probes: u8,
 }
 
-impl Default for KeepAlive {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
-}
-
 impl KeepAlive {
     /// See [`KeepAlive`].
     pub const DEFAULT: Self = Self { idle_seconds: 7200, interval_seconds: 75, probes: 9 };
 
-    fn idle_microseconds(self) -> u64 {
+    /// The silence before the first probe.
+    pub(crate) fn idle_microseconds(self) -> u64 {
         u64::from(self.idle_seconds.max(1)) * MICROSECONDS_PER_SECOND
     }
 
@@ -47,8 +43,8 @@ impl KeepAlive {
     /// Prepares `socket` for what it does next: its peer has been silent for `silent`
     /// microseconds, or is heard just now.
     pub(crate) fn pace(self, socket: &mut Socket<'_>, silent: u64) {
-        let idle = self.idle_microseconds();
-        let next = if silent < idle { idle } else { self.interval_microseconds() };
-        socket.set_keep_alive(Some(Duration::from_micros(next)));
+        let probes = silent >= self.idle_microseconds();
+        let interval = Duration::from_micros(self.interval_microseconds());
+        socket.set_keep_alive(probes.then_some(interval));
     }
 }

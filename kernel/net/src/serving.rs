@@ -55,7 +55,7 @@ impl LinkCore {
             stream.abort(socket, Error::ConnectionAborted, counters);
         }
         if let Some(keep_alive) = stream.keep_alive {
-            let since = if arrival.is_some() { now } else { stream.last_heard() };
+            let since = if arrival.is_some() { now } else { stream.silent_since() };
             keep_alive.pace(socket, now.saturating_sub(since));
         }
         let ask_first = arrival.is_some();

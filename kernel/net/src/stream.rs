@@ -58,6 +58,8 @@ pub(crate) struct Stream {
     pub(crate) write_shut: bool,
     /// When a silent peer is probed.
     pub(crate) keep_alive: Option<KeepAlive>,
+    /// When that was said: silence before it does not count.
+    pub(crate) keep_alive_since: u64,
     pub(crate) receivers: WakerSet,
     pub(crate) senders: WakerSet,
     /// When the last segment of the peer arrived, and since when the peer has owed an answer.
@@ -114,6 +116,7 @@ impl Stream {
             read_shut: false,
             write_shut: false,
             keep_alive: None,
+            keep_alive_since: 0,
             receivers: WakerSet::default(),
             senders: WakerSet::default(),
             last_heard: now,
@@ -165,6 +168,11 @@ impl Stream {
     /// When the last segment of the peer arrived.
     pub(crate) fn last_heard(&self) -> u64 {
         self.last_heard
+    }
+
+    /// Since when the peer has been silent, as keep-alive counts it.
+    pub(crate) fn silent_since(&self) -> u64 {
+        self.last_heard.max(self.keep_alive_since)
     }
 
     /// Since when the peer has owed an answer, if that is known.
@@ -465,7 +473,7 @@ impl Stream {
             return self
                 .keep_alive
                 .filter(|_| open)
-                .map(|one| self.last_heard.saturating_add(one.limit_microseconds()));
+                .map(|one| self.silent_since().saturating_add(one.limit_microseconds()));
         };
         let since = *self.waiting_since.get_or_insert(now);
         // For a connection without an owner, or if memory is used up, the peer cannot extend the
@@ -476,8 +484,11 @@ impl Stream {
 
     /// When the connection is to be served because of `deadline`, which [`Self::silence_deadline`]
     /// has returned. Nothing else may happen to one without an owner, so it is also served when its
-    /// deadline would be if memory is used up by then.
+    /// deadline would be if memory is used up by then. Nothing else happens either before the first
+    /// probe of a silent peer.
     pub(crate) fn next_look(&self, deadline: u64, now: u64) -> u64 {
+        let probe = self.keep_alive.map(|one| self.silent_since() + one.idle_microseconds());
+        let deadline = probe.filter(|&at| at > now).map_or(deadline, |at| at.min(deadline));
         match (&self.owner, self.waiting_since) {
             (Owner::None, Some(since)) if since + STALLED_MICROSECONDS > now => {
                 deadline.min(since + STALLED_MICROSECONDS)

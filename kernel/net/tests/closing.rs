@@ -334,6 +334,25 @@ fn keep_alive_ends_a_connection_whose_peer_is_gone_and_keeps_one_whose_peer_is_t
     }
 }
 
+/// Programs switch keep-alive on, and say then how it probes.
+#[test]
+fn a_peer_that_is_there_is_probed_in_time_whenever_that_was_said() {
+    for before in [0, 3 * SECOND, 30 * SECOND] {
+        let mut world = World::new();
+        let listener = world.b.stack.listen(address("0.0.0.0:7"), 4).unwrap();
+        let (client, _server) = world.pair(&listener);
+        client.set_keep_alive(Some(KeepAlive::DEFAULT));
+        world.run_for(before);
+        let carried = world.a.outgoing.lock().unwrap().carried;
+        let keep_alive = KeepAlive { idle_seconds: 10, interval_seconds: 2, probes: 3 };
+        client.set_keep_alive(Some(keep_alive));
+        world.run_for(65 * SECOND);
+        let probes = world.a.outgoing.lock().unwrap().carried - carried;
+        assert!((6..=7).contains(&probes), "{probes} probes, {before} us after it was switched on");
+        assert_eq!(client.try_receive(&mut [0; 1]), Err(Error::WouldBlock));
+    }
+}
+
 #[test]
 fn an_idle_connection_without_keep_alive_lives_for_days_and_costs_nothing() {
     let mut world = World::new();
