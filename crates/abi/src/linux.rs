@@ -348,12 +348,6 @@ pub mod socket_option {
     pub const RECEIVE_BUFFER: (usize, usize) = (1, 8);
     /// A silent peer is probed.
     pub const KEEP_ALIVE: (usize, usize) = (1, 9);
-    /// After how many seconds of silence a peer is probed.
-    pub const KEEP_IDLE: (usize, usize) = (TCP, 4);
-    /// How many seconds lie between two probes.
-    pub const KEEP_INTERVAL: (usize, usize) = (TCP, 5);
-    /// After how many probes in vain a connection ends.
-    pub const KEEP_COUNT: (usize, usize) = (TCP, 6);
     /// Closing waits until all is sent: never.
     pub const LINGER: (usize, usize) = (1, 13);
     /// How long calls wait that receive or accept.
@@ -368,6 +362,12 @@ pub mod socket_option {
     pub const DOMAIN: (usize, usize) = (1, 39);
     /// Small segments are sent at once, which they are from the start.
     pub const NO_DELAY: (usize, usize) = (TCP, 1);
+    /// After how many seconds of silence a peer is probed.
+    pub const KEEP_IDLE: (usize, usize) = (TCP, 4);
+    /// How many seconds lie between two probes.
+    pub const KEEP_INTERVAL: (usize, usize) = (TCP, 5);
+    /// After how many probes in vain a connection ends.
+    pub const KEEP_COUNT: (usize, usize) = (TCP, 6);
     /// Errors of datagrams are reported, over IPv4: there are none.
     pub const ERRORS: (usize, usize) = (0, 11);
     /// The same over IPv6.

@@ -350,9 +350,8 @@ impl<C: Member> Queue<C> {
         if let Some(front) = cpu.with_place(|place| place.front()) {
             return self.remove_front(front);
         }
-        let (rank, _) = cpu.with_place(|place| place.rank_and_number())?;
+        let (rank, previous, next) = cpu.with_place(Place::end_behind)?;
         self.note_removal(rank);
-        let (previous, next) = cpu.with_place(Place::end_behind);
         // It stands in the line, so it exists.
         let before = previous.upgrade()?;
         match &next {

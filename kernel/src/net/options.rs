@@ -36,22 +36,19 @@ pub enum Change {
 impl Options {
     /// Those of a new socket. `TCP_NODELAY` is on, unlike on Linux.
     pub const fn new() -> Self {
-        let KeepAlive { idle_seconds, interval_seconds, probes } = KeepAlive::DEFAULT;
-        Self {
-            no_delay: AtomicBool::new(true),
-            keep_alive: AtomicBool::new(false),
-            probes: AtomicU8::new(probes),
-            idle_seconds: AtomicU16::new(idle_seconds),
-            interval_seconds: AtomicU16::new(interval_seconds),
-        }
+        Self::of(true, false, KeepAlive::DEFAULT)
     }
 
     /// Those of a socket that inherits them.
     pub fn copy(&self) -> Self {
-        let KeepAlive { idle_seconds, interval_seconds, probes } = self.probing();
+        Self::of(self.no_delay(), self.keep_alive(), self.probing())
+    }
+
+    const fn of(no_delay: bool, keep_alive: bool, probing: KeepAlive) -> Self {
+        let KeepAlive { idle_seconds, interval_seconds, probes } = probing;
         Self {
-            no_delay: AtomicBool::new(self.no_delay()),
-            keep_alive: AtomicBool::new(self.keep_alive()),
+            no_delay: AtomicBool::new(no_delay),
+            keep_alive: AtomicBool::new(keep_alive),
             probes: AtomicU8::new(probes),
             idle_seconds: AtomicU16::new(idle_seconds),
             interval_seconds: AtomicU16::new(interval_seconds),

@@ -106,10 +106,12 @@ impl<C> Place<C> {
         self.previous = previous;
     }
 
-    /// It leaves the queue, in which it stands behind another one. Returns its neighbours.
-    pub(super) fn end_behind(&mut self) -> (Weak<C>, Option<Arc<C>>) {
+    /// It leaves the queue, in which it stands behind another one. Returns the level and its
+    /// neighbours; `None`: it does not stand there.
+    pub(super) fn end_behind(&mut self) -> Option<(Rank, Weak<C>, Option<Arc<C>>)> {
+        let Stand::Behind { rank, .. } = self.stand else { return None };
         self.stand = Stand::Nowhere;
-        (take(&mut self.previous), self.next.take())
+        Some((rank, take(&mut self.previous), self.next.take()))
     }
 
     /// Another one is behind it. Returns the one that was.

@@ -219,17 +219,17 @@ fn number_option(file: &File, option: (usize, usize)) -> Result<u32, Errno> {
         option::LISTENS => tcp.is_some_and(|socket| socket.is_listening()).into(),
         option::SEND_BUFFER | option::RECEIVE_BUFFER => BUFFER_BYTES,
         option::REUSE_ADDRESS | option::LINGER | option::ONLY_IPV6 => 0,
-        _ => match tcp.map(|socket| socket.options()) {
-            Some(options) => match option {
+        _ => {
+            let options = tcp.ok_or(Errno::ENOPROTOOPT)?.options();
+            match option {
                 option::NO_DELAY => options.no_delay().into(),
                 option::KEEP_ALIVE => options.keep_alive().into(),
                 option::KEEP_IDLE => options.probing().idle_seconds.into(),
                 option::KEEP_INTERVAL => options.probing().interval_seconds.into(),
                 option::KEEP_COUNT => options.probing().probes.into(),
                 _ => return Err(Errno::ENOPROTOOPT),
-            },
-            None => return Err(Errno::ENOPROTOOPT),
-        },
+            }
+        }
     })
 }
 
