@@ -39,9 +39,14 @@ fn copies() -> MutexGuard<'static, BTreeMap<u64, u8>> {
     COPIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn install() {
+/// Installs the hook. Until the end of what this returns, no other test runs: the table of mutexes
+/// is one for all executors, and its next user may call the hook for the rest of a long chain.
+fn install() -> MutexGuard<'static, ()> {
     static HOOK: fn(CoroutineId) = renew;
+    static ALONE: PlainMutex<()> = PlainMutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     set_inheritance_hook(&HOOK);
+    alone
 }
 
 fn at_level(level: u8) -> Priority {
@@ -56,7 +61,7 @@ fn it_is_called_for_each_of_a_chain() {
     static EXECUTOR: Executor = Executor::with_number(10);
     static MUTEXES: [Mutex<()>; HOLDERS] = [const { Mutex::new(()) }; HOLDERS];
     EXECUTOR.start_on_host(1).unwrap();
-    install();
+    let _alone = install();
     // The last one first, so that each finds the next mutex taken.
     let holders = (0..HOLDERS).rev().map(|index| {
         let holder = async move {
@@ -94,7 +99,7 @@ fn a_copy_is_right_after_changes_by_several_threads() {
     static EXECUTOR: Executor = Executor::with_number(USES_THE_TABLE);
     static MUTEX: Mutex<()> = Mutex::new(());
     EXECUTOR.start_on_host(4).unwrap();
-    install();
+    let _alone = install();
     let holder = async {
         let _held = MUTEX.lock().await;
         std::future::pending().await

@@ -1,7 +1,7 @@
 //! Keep-alive: probes of a peer that has been silent for long (RFC 9293, section 3.8.4).
 //!
 //! smoltcp probes after one interval of silence and repeats the probe after the same one, and an
-//! interval that is changed counts only from the next segment on. So smoltcp is told to probe when
+//! interval that is changed counts only from the next segment on. So smoltcp gets an interval when
 //! the peer has been silent for long enough, and not before: it then probes at once, and repeats
 //! that.
 

@@ -24,10 +24,11 @@ static HOOK: AtomicPtr<fn(CoroutineId)> = AtomicPtr::new(ptr::null_mut());
 /// What is called with each coroutine of which the priority has changed because it inherits another
 /// one than before. (The caller of [`set_priority`](super::set_priority) knows of that change.)
 ///
-/// In the context of the caller that made the change, in any order, and after other changes: the
-/// hook reads the [`priority`](crate::priority) itself, and reads it again after it has made use
-/// of it, because two callers may be in the hook with the same coroutine. The coroutine may have
-/// exited. The hook may lock mutexes; it must not wait for what its caller holds.
+/// In the context of the caller that made the change (of a long chain, also of others that use a
+/// mutex at the same time), in any order, and after other changes: the hook reads the
+/// [`priority`](crate::priority) itself, and reads it again after it has made use of it, because
+/// two callers may be in the hook with the same coroutine. The coroutine may have exited. The hook
+/// may lock mutexes; it must not wait for what its caller holds.
 ///
 /// To be set once, before there are coroutines.
 ///
