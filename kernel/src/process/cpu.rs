@@ -5,7 +5,7 @@
 //! coroutines take this second lock.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
 
 use cops_abi::interrupt::CpuRecord;
 use cops_abi::page::MAX_CPUS;
@@ -116,6 +116,8 @@ pub struct VirtualCpu {
     pub entered_by: AtomicU8,
     /// The polls of its worker when its last slice ended.
     pub(super) polls: AtomicU64,
+    /// Its last slice was one poll, or a part of one.
+    pub(super) is_within_poll: AtomicBool,
     /// What another one that waits for it has donated, until it has run for a moment: `donation`.
     pub(super) donated: AtomicOptionalPriority,
 }
@@ -179,6 +181,7 @@ impl VirtualCpu {
             run_ticks: AtomicU64::new(0),
             entered_by: AtomicU8::new(0),
             polls: AtomicU64::new(0),
+            is_within_poll: AtomicBool::new(false),
             donated: AtomicOptionalPriority::none(),
             completed_by: AtomicU64::new(0),
         })

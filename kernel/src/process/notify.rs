@@ -323,6 +323,9 @@ impl Process {
     /// that wait for a worker may do so although another one is parked, because one that becomes
     /// ready in a poll unparks no other virtual CPU; here that poll may have turned out to be long.
     /// If the worker has made others since its last slice, each has its turn there.
+    ///
+    /// No poll is interrupted for results that another worker is about to find: what waits for them
+    /// would come into the ready queue of this worker, perhaps behind a long poll.
     pub(crate) fn hurry(&self, cpu: &VirtualCpu) {
         let has_results = self.ring.may_have_results(&self.page.ring);
         if !has_results && self.waiting_levels() == 0 {
@@ -332,10 +335,19 @@ impl Process {
             let polls = self.page.workers[cpu.index % MAX_CPUS].polls.load(Relaxed);
             cpu.polls.swap(polls, Relaxed) == polls
         };
+        cpu.is_within_poll.store(is_within_poll, Relaxed);
         let is_unparked = is_within_poll && self.unpark_another();
-        if !is_unparked && has_results {
+        if !is_unparked && has_results && !self.another_looks(cpu.index) {
             self.interrupt_priority.store(Some(OVERDUE), SeqCst);
         }
+    }
+
+    /// Whether a worker other than `index` runs or waits for a hart, and has begun a poll in its
+    /// last slice. If its current one is long, its next slices show that.
+    fn another_looks(&self, index: usize) -> bool {
+        self.cpus.lock().workers().any(|(cpu, state)| {
+            cpu.index != index && state.is_active() && !cpu.is_within_poll.load(Relaxed)
+        })
     }
 
     /// `cpu` waits in a synchronous call from now on. What it would have taken up after its poll,

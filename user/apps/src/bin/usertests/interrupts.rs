@@ -13,11 +13,13 @@ use cops::abi::layout::PROCESS_PAGE;
 use cops::abi::page::ProcessPage;
 use cops::memory::statistics;
 use cops::process::ExitCode;
-use cops::task::{self, yield_now};
+use cops::task::{self, Priority, yield_now};
 use cops::time::{Duration, Instant, sleep};
 use futures_util::future::join_all;
 
-use crate::harness::{Failure, Outcome, PATIENCE, become_level, harts, level, run, soon, until};
+use crate::harness::{
+    Failure, Outcome, PATIENCE, become_level, harts, level, run, soon, time_is_counted, until,
+};
 use crate::processes::HELPER;
 use crate::registers::{spin_floats, spin_integers};
 use crate::{check, check_equal, tests};
@@ -30,6 +32,7 @@ tests! { interrupts:
     less_urgent_result_is_not_delivered_at_once,
     overdue_result_is_delivered,
     parked_cpu_takes_the_result,
+    busy_cpu_takes_the_result,
     masked,
     garbage_handler,
     phases_are_shown,
@@ -268,6 +271,48 @@ async fn parked_cpu_takes_the_result() -> Outcome {
         check!(ran, "level {at}: it waited for the end of the poll");
         cops::println!("# level {at}: over after {:?} of a poll at level 20", begin.elapsed());
     }
+    Ok(())
+}
+
+/// One virtual CPU is in a long poll, the other has short polls: that one finds the result. The
+/// long poll is not interrupted, by which what waits would become ready behind it.
+///
+/// If the host suspends a hart for a slice, short polls look like a long one there. So with several
+/// harts some rounds may fail.
+async fn busy_cpu_takes_the_result() -> Outcome {
+    const ROUNDS: u64 = 20;
+    const LONG: Duration = Duration::from_secs(1);
+    task::alloc_cpu(1)?;
+    let (mut late, before) = (0, taken()?);
+    for _ in 0..ROUNDS {
+        let (is_over, left) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(2)));
+        let polls = Arc::new(AtomicUsize::new(0));
+        for _ in 0..2 {
+            let (is_over, left, polls) = (is_over.clone(), left.clone(), polls.clone());
+            let short = async move {
+                while is_over.load(Relaxed) == 0 {
+                    polls.fetch_add(1, Relaxed);
+                    yield_now().await;
+                }
+                left.fetch_sub(1, Relaxed);
+            };
+            task::spawn(short, Priority::DEFAULT);
+        }
+        let over = sleeper(Priority::DEFAULT.level()).await;
+        let begun = polls.load(Relaxed);
+        let ran = spin_until(LONG, || over.load(Relaxed) == 1);
+        let is_alone = polls.load(Relaxed) == begun;
+        is_over.store(1, Relaxed);
+        check!(!is_alone, "the other virtual CPU does nothing");
+        late += u64::from(!ran);
+        until("all have ended", || Ok(left.load(Relaxed) == 0)).await?;
+    }
+    let interrupts = taken()? - before;
+    cops::println!("# {late} of {ROUNDS} waited for the end of a poll, {interrupts} interrupts");
+    if time_is_counted() {
+        check_equal!((late, interrupts), (0, 0), "results that were late, and interrupts");
+    }
+    check!(late * 2 <= ROUNDS, "{late} of {ROUNDS} waited for the end of a long poll");
     Ok(())
 }
 
