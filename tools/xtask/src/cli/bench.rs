@@ -86,6 +86,10 @@ pub struct Bench {
     /// about their 100 MHz
     #[arg(long, value_name = "SHIFT", num_args = 0..=1, default_missing_value = "3", conflicts_with = "icount", value_parser = clap::value_parser!(u32).range(0..=10))]
     pub papers_machine: Option<u32>,
+    /// For models: threads of the lowest priority keep this host's processors from sleeping, so
+    /// that no request waits until one is awake
+    #[arg(long)]
+    pub host_awake: bool,
     /// Also write configuration and rows to this file, and a report beside it if there is one
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

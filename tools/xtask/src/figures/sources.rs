@@ -58,7 +58,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 45] = [
+pub const SOURCES: [Source; 46] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -302,6 +302,29 @@ pub const SOURCES: [Source; 45] = [
             "1",
             "--json",
             "docs/results/models-papers-poll.json",
+        ]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "models-papers-awake",
+        make: Make::Cops(&[
+            "bench",
+            "models",
+            "--smp",
+            "1",
+            "--host-awake",
+            "--model",
+            "kcuc,ktut,ktut-retry,ktuc",
+            "--loop",
+            "pause",
+            "--matrix",
+            "1,15",
+            "--rounds",
+            "3",
+            "--seconds",
+            "1",
+            "--json",
+            "docs/results/models-papers-awake.json",
         ]),
         measures: SYSTEM,
     },

@@ -7,7 +7,7 @@ use super::section::{Section, counted, judged, lines, plots};
 use super::standings::{INSTRUCTIONS, MODELS, OF_MODELS, standings, standings_table};
 
 /// What a group of rows has in common: everything but the model and the number of connections.
-const SETTING: [&str; 9] = [
+const SETTING: [&str; 10] = [
     "matrix",
     "loop",
     "period_ms",
@@ -15,6 +15,7 @@ const SETTING: [&str; 9] = [
     "vcpus",
     "harts",
     "idle",
+    "host",
     "scheduler",
     "clock_shift",
 ];
@@ -35,6 +36,7 @@ fn in_words(row: &Row) -> String {
             ("harts", "1") => "1 hart".to_owned(),
             ("harts", number) => format!("{number} harts"),
             ("idle", _) => "idle harts wait awake".to_owned(),
+            ("host", _) => "processors of the host kept awake".to_owned(),
             ("clock_shift", shift) => format!("an instruction takes 2^{shift} ns"),
             (name, value) => format!("{name} {value}"),
         })
@@ -113,6 +115,7 @@ pub fn section(material: &Material) -> Section {
             "models-figure-5",
             "models-papers",
             "models-papers-poll",
+            "models-papers-awake",
             "models-icount",
             "closed-models-icount",
         ],

@@ -1,6 +1,7 @@
 //! `./cops bench NAME`: one measurement each, in the form of SPEC 5.6: a table, and `{"bench",
 //! "config", "rows"}`.
 
+mod awake;
 pub mod closed;
 mod connections;
 mod costs;

@@ -6,6 +6,7 @@
 //! There are three kinds of points: an open loop, which is how latency should be measured; a closed
 //! loop, which saturates; and the papers' client, which pauses after each answer.
 
+use super::awake::Awake;
 use super::matrix::{
     self, PERIOD_MS, Point, Row, Save, Session, Setup, chosen, guest, number, rounds,
 };
@@ -44,6 +45,7 @@ pub fn measure(
     let client = Client::build(workspace, Progress::Lines)?;
     let machine = &options.machine;
     let points = points(options);
+    let _awake = if options.host_awake { Some(Awake::keep()?) } else { None };
     let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS });
     let mut rows = Vec::new();
     for round in 1..=rounds {
@@ -60,6 +62,9 @@ pub fn measure(
                     }
                     if machine.idle == Idle::Poll {
                         row.insert("idle".into(), "poll".into());
+                    }
+                    if options.host_awake {
+                        row.insert("host".into(), "awake".into());
                     }
                     println!("{}", line(&row));
                     rows.push(row);

@@ -70,6 +70,7 @@ fn first_unused(options: &Bench) -> Option<&'static str> {
         ("--matrix", !options.matrix.is_empty(), takes_counts),
         ("--rounds", options.rounds.is_some(), repeats),
         ("--papers-machine", options.papers_machine.is_some(), name == Models),
+        ("--host-awake", options.host_awake, name == Models && is_timed),
         ("--scheduler", options.scheduler.is_some(), name != Executor),
         ("--smp", is_given("smp"), !has_harts && name != Executor),
         ("--mem", is_given("mem"), !has_memory && name != Executor),
@@ -110,6 +111,8 @@ mod tests {
             ("models --icount --rounds 2", "--rounds"),
             ("priority --rounds 2", "--rounds"),
             ("peers --papers-machine", "--papers-machine"),
+            ("models --icount --host-awake", "--host-awake"),
+            ("closed --host-awake", "--host-awake"),
             ("executor --scheduler f", "--scheduler"),
             // Also if it is what is used where nothing is given.
             ("ring --smp 4", "--smp"),
