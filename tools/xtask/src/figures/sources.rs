@@ -58,7 +58,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 46] = [
+pub const SOURCES: [Source; 47] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -220,6 +220,27 @@ pub const SOURCES: [Source; 46] = [
             "1",
             "--json",
             "docs/results/models-poll.json",
+        ]),
+        measures: SYSTEM,
+    },
+    Source {
+        name: "models-awake",
+        make: Make::Cops(&[
+            "bench",
+            "models",
+            "--smp",
+            "1",
+            "--host-awake",
+            "--model",
+            "kcuc,kcut,ktut,ktut-retry,ktuc",
+            "--loop",
+            "open",
+            "--matrix",
+            "15",
+            "--seconds",
+            "1",
+            "--json",
+            "docs/results/models-awake.json",
         ]),
         measures: SYSTEM,
     },

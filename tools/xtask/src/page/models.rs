@@ -111,6 +111,7 @@ pub fn section(material: &Material) -> Section {
         &[
             "models",
             "models-poll",
+            "models-awake",
             "models-closed",
             "models-figure-5",
             "models-papers",

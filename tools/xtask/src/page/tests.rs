@@ -232,6 +232,7 @@ fn every_experiment_has_its_section_plots_and_origin() {
         "ring-wall",
         "pipe-wall",
         "models-poll",
+        "models-awake",
         "models-closed",
         "models-figure-5",
         "models-papers",
@@ -398,7 +399,7 @@ fn the_papers_values_are_shown() {
 #[test]
 fn missing_data_are_named() {
     let page = make_of(&Material { papers: papers(), files: Vec::new() });
-    assert_eq!(page.missing.len(), 25);
+    assert_eq!(page.missing.len(), 26);
     for name in page.missing {
         assert!(crate::figures::sources::find(&name).is_some(), "{name}");
         assert!(page.html.contains(&format!("docs/results/{name}.json")), "{name}");
