@@ -246,8 +246,9 @@ async fn a_raised_ceiling_counts_in_the_run_queue() -> Outcome {
     end_all(&mut others).await
 }
 
-/// Number of processes that [`start_some`] starts.
-const STARTED: usize = 12;
+/// Number of processes that [`start_some`] starts. Each is charged 4 MB, and the quota of a test is
+/// an eighth of the machine's memory.
+const STARTED: usize = 6;
 
 /// Starts processes, then sleeps.
 fn start_some() -> ExitCode {
@@ -279,11 +280,21 @@ async fn ceilings_of_starts_in_flight() -> Outcome {
             Ok(begun.len() == STARTED && begun.iter().all(|process| process.polls > 0))
         })
         .await?;
-        for process in begun()? {
+        let grandchildren = begun()?;
+        for process in &grandchildren {
             check_equal!(process.ceiling, 50, "round {round}: the ceiling of a grandchild");
             process::kill(process.process, cops::abi::syscall::signal::SIGKILL)?;
         }
         end_all(core::slice::from_mut(&mut child)).await?;
+        // Before others are charged to the same quota.
+        until("all have ended", || {
+            let all = inspect::processes()?;
+            let is_there = |gone: &inspect::ProcessRecord| {
+                all.iter().any(|process| process.process == gone.process)
+            };
+            Ok(!grandchildren.iter().any(is_there))
+        })
+        .await?;
     }
     Ok(())
 }
