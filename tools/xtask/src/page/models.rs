@@ -77,8 +77,9 @@ pub fn section(material: &Material) -> Section {
              judged."
                 .to_owned(),
             "<code>ktut-retry</code> and <code>ktuc</code> never sleep, so with few connections no hart \
-             has to be woken for their requests. Where idle harts wait awake, no model has that \
-             advantage."
+             has to be woken for their requests, and a processor of the host stays awake. Where \
+             idle harts wait awake, no model saves the wake of a hart; where the processors of the \
+             host are kept awake, none saves theirs."
                 .to_owned(),
             "Messages here are binary; the papers' server parses and prints decimal text.".to_owned(),
             "The papers' latency is the mean, their \"jitter\" the standard deviation; 004 is read \

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use crate::error::{Failure, Outcome};
@@ -31,14 +32,13 @@ impl Awake {
         let count = thread::available_parallelism()
             .map_err(|error| Failure::new(format!("how many processors has this host? {error}")))?;
         let mut awake = Awake { is_over: Arc::default(), threads: Vec::new() };
+        let (ready, all_ready) = mpsc::channel();
         for _ in 0..count.get() {
-            let is_over = awake.is_over.clone();
+            let (is_over, ready) = (awake.is_over.clone(), ready.clone());
             let spin = move || {
                 // Of this thread alone.
-                if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-                    eprintln!("a thread that keeps a processor awake has no low priority: {error}");
-                    return;
-                }
+                let _ = ready.send(rustix::process::setpriority_process(None, NICE));
+                drop(ready);
                 while !is_over.load(Relaxed) {
                     std::hint::spin_loop();
                 }
@@ -47,6 +47,12 @@ impl Awake {
             awake.threads.push(thread.map_err(|error| {
                 Failure::new(format!("a processor cannot be kept awake: {error}"))
             })?);
+        }
+        drop(ready);
+        for is_nice in all_ready {
+            is_nice.map_err(|error| {
+                Failure::new(format!("a thread does not get the lowest priority: {error}"))
+            })?;
         }
         Ok(awake)
     }
