@@ -90,6 +90,10 @@ pub struct Bench {
     /// that no request waits until one is awake
     #[arg(long)]
     pub host_awake: bool,
+    /// For priority: harts of some 8 million instructions a second, so that an overload is one of
+    /// them and not of this host
+    #[arg(long)]
+    pub slow_harts: bool,
     /// Also write configuration and rows to this file, and a report beside it if there is one
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

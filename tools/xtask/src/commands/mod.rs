@@ -104,6 +104,7 @@ impl Prepared {
             boot_arguments,
             count_instructions: None,
             clock_shift: 0,
+            has_slow_harts: false,
             seed: 1,
             gdb_port: None,
             plugin: None,

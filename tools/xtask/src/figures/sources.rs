@@ -58,7 +58,7 @@ const PROGRAMS: &[&str] = &["kernel", "crates", "user"];
 const EXECUTOR: &[&str] = &["crates/executor"];
 
 /// All data files, in the order in which `./cops report measure` makes them.
-pub const SOURCES: [Source; 47] = [
+pub const SOURCES: [Source; 48] = [
     Source {
         name: "run/run-64",
         make: Make::Cops(&["run", "--json", "docs/results/run/run-64.json"]),
@@ -360,6 +360,22 @@ pub const SOURCES: [Source; 47] = [
             "2",
             "--json",
             "docs/results/priority-classes.json",
+        ]),
+        measures: SYSTEM,
+    },
+    // The most urgent class of eight has some 15 answers a second without load.
+    Source {
+        name: "priority-classes-slow",
+        make: Make::Cops(&[
+            "bench",
+            "priority",
+            "--smp",
+            "1",
+            "--slow-harts",
+            "--seconds",
+            "8",
+            "--json",
+            "docs/results/priority-classes-slow.json",
         ]),
         measures: SYSTEM,
     },

@@ -112,6 +112,11 @@ impl File {
         self.config.number("smp").filter(|harts| *harts > 1.0)
     }
 
+    /// Whether the emulator ran one instruction at a time.
+    pub fn has_slow_harts(&self) -> bool {
+        self.config.is("slow_harts", "true")
+    }
+
     /// Whether time is counted instructions.
     pub fn is_counted(&self) -> bool {
         self.config.is("icount", "true")

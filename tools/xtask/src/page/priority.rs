@@ -53,7 +53,12 @@ pub fn section(material: &Material) -> Section {
     let files: Vec<&File> = material.files_of("priority-classes").collect();
     section.expects(
         material,
-        &["priority-classes", "priority-classes-icount", "priority-classes-fifo-icount"],
+        &[
+            "priority-classes",
+            "priority-classes-slow",
+            "priority-classes-icount",
+            "priority-classes-fifo-icount",
+        ],
     );
     for file in files {
         ours(&mut section, file);
@@ -170,7 +175,11 @@ fn settings(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
 }
 
 fn ours(section: &mut Section, file: &File) {
-    let clock = if file.is_counted() { "counted" } else { "wall clock" };
+    let clock = match (file.is_counted(), file.has_slow_harts()) {
+        (true, _) => "counted",
+        (false, true) => "wall clock, slow harts",
+        (false, false) => "wall clock",
+    };
     let clock = match file.scheduler() {
         "" => clock.to_owned(),
         scheduler => format!("{clock}, scheduler {scheduler}"),

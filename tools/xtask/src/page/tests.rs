@@ -252,6 +252,7 @@ fn every_experiment_has_its_section_plots_and_origin() {
         "models-papers-awake",
         "models-icount",
         "closed-models-icount",
+        "priority-classes-slow",
         "priority-classes-icount",
         "priority-classes-fifo-icount",
         "idle-memory",
@@ -411,7 +412,7 @@ fn the_papers_values_are_shown() {
 #[test]
 fn missing_data_are_named() {
     let page = make_of(&Material { papers: papers(), files: Vec::new() });
-    assert_eq!(page.missing.len(), 26);
+    assert_eq!(page.missing.len(), 27);
     for name in page.missing {
         assert!(crate::figures::sources::find(&name).is_some(), "{name}");
         assert!(page.html.contains(&format!("docs/results/{name}.json")), "{name}");

@@ -75,6 +75,9 @@ pub struct Boot {
     pub count_instructions: Option<Idle>,
     /// If instructions are counted: each takes this power of two of nanoseconds.
     pub clock_shift: u32,
+    /// The emulator translates each instruction by itself: some 8 million in a second, so that what
+    /// the machine waits for is its harts and not this host.
+    pub has_slow_harts: bool,
     /// If instructions are counted: seed of the emulator's random numbers, from which the guest
     /// gets its own seed.
     pub seed: u32,
@@ -220,6 +223,7 @@ mod tests {
             boot_arguments: vec!["console=mux".into(), "loglevel=warn".into()],
             count_instructions: None,
             clock_shift: 0,
+            has_slow_harts: false,
             seed: 5,
             gdb_port: None,
             plugin: None,

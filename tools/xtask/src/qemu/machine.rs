@@ -74,6 +74,9 @@ impl Machine {
     pub fn start(qemu: &Qemu, boot: &Boot) -> Outcome<Self> {
         let mut command = qemu.command();
         command.args(boot.arguments());
+        if boot.has_slow_harts {
+            command.args(qemu.one_instruction_at_a_time());
+        }
         Self::start_command(command)
     }
 

@@ -42,6 +42,15 @@ impl Qemu {
         command_in(self.namespace.as_deref(), &self.program)
     }
 
+    /// The arguments with which it translates each instruction by itself.
+    pub fn one_instruction_at_a_time(&self) -> &'static [&'static str] {
+        match self.numbers() {
+            // `-singlestep` is deprecated since then.
+            Some(found) if found >= (8, 1) => &["-accel", "tcg,one-insn-per-tb=on"],
+            _ => &["-singlestep"],
+        }
+    }
+
     /// Major and minor number.
     pub fn numbers(&self) -> Option<(u32, u32)> {
         parse_version(&self.version)
@@ -68,6 +77,17 @@ pub fn parse_version(version: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_option_for_slow_harts_depends_on_the_version() {
+        let of = |version: &str| {
+            let (program, version) = (PathBuf::new(), version.to_owned());
+            Qemu { program, version, namespace: None }.one_instruction_at_a_time()
+        };
+        assert_eq!([of("7.2.22"), of("8.0.5")], [["-singlestep"]; 2]);
+        let new = ["-accel", "tcg,one-insn-per-tb=on"];
+        assert_eq!([of("8.1.0"), of("10.0.2 (Debian)")], [new; 2]);
+    }
 
     #[test]
     fn versions_are_compared_by_number() {

@@ -109,9 +109,12 @@ pub fn run(workspace: &Workspace, options: &Bench) -> Outcome<u8> {
     let document = |name: &str, rows: &[Map<String, Value>]| {
         let mut document = Map::new();
         document.insert("bench".into(), name.into());
-        let configuration = json!({
+        let mut configuration = json!({
             "quick": options.quick, "icount": counts, "papers_machine": options.papers_machine,
         });
+        if options.slow_harts {
+            configuration["slow_harts"] = true.into();
+        }
         document.insert("config".into(), configuration);
         document.insert("rows".into(), rows.into());
         let mut more = service::provenance(workspace, &prepared, &options.machine);

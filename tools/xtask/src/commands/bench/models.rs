@@ -52,8 +52,13 @@ pub fn measure(
         for model in turns(models(options), round) {
             eprintln!("round {round} of {rounds}: {}, {} points", model.name(), points.len());
             let shift = options.papers_machine;
-            let setup =
-                Setup { model, vcpus: machine.smp, clock_shift: shift, by_tap: options.tap };
+            let setup = Setup {
+                model,
+                vcpus: machine.smp,
+                clock_shift: shift,
+                has_slow_harts: false,
+                by_tap: options.tap,
+            };
             let mut session = Session::start(workspace, prepared, &client, machine, setup)?;
             for point in &points {
                 for mut row in session.measure(point)? {

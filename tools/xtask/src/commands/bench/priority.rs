@@ -14,7 +14,9 @@
 //! and the latency shows it and not the scheduler (decision 65). `even` is the overload without
 //! them: one run with twice the capacity, and requests evenly spaced.
 //!
-//! By the wall clock, the machine has a hart for each virtual CPU, but no more than `--smp`. With
+//! By the wall clock, the machine has a hart for each virtual CPU, but no more than `--smp`. On a
+//! host with as few processors as the machine keeps busy, an overload is one of the client and of
+//! QEMU's other thread too, which know no classes; with `--slow-harts` it is one of the harts. With
 //! counted instructions the same happens inside the machine, which has one hart: the virtual CPUs
 //! of the server take turns on it.
 
@@ -77,6 +79,7 @@ pub fn measure(
                 model: Model::Kcuc,
                 vcpus: setting.vcpus,
                 clock_shift: None,
+                has_slow_harts: options.slow_harts,
                 by_tap: options.tap,
             };
             let mut session = Session::start(workspace, prepared, &client, &machine, setup)?;

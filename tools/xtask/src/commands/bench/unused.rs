@@ -71,6 +71,7 @@ fn first_unused(options: &Bench) -> Option<&'static str> {
         ("--rounds", options.rounds.is_some(), repeats),
         ("--papers-machine", options.papers_machine.is_some(), name == Models),
         ("--host-awake", options.host_awake, name == Models && is_timed),
+        ("--slow-harts", options.slow_harts, name == Priority && is_timed),
         ("--scheduler", options.scheduler.is_some(), name != Executor),
         ("--smp", is_given("smp"), !has_harts && name != Executor),
         ("--mem", is_given("mem"), !has_memory && name != Executor),
@@ -113,6 +114,8 @@ mod tests {
             ("peers --papers-machine", "--papers-machine"),
             ("models --icount --host-awake", "--host-awake"),
             ("closed --host-awake", "--host-awake"),
+            ("priority --icount --slow-harts", "--slow-harts"),
+            ("models --slow-harts", "--slow-harts"),
             ("executor --scheduler f", "--scheduler"),
             // Also if it is what is used where nothing is given.
             ("ring --smp 4", "--smp"),

@@ -35,6 +35,8 @@ pub struct Setup {
     pub vcpus: u32,
     /// An instruction takes this power of two of nanoseconds, on one hart.
     pub clock_shift: Option<u32>,
+    /// Each instruction is translated by itself.
+    pub has_slow_harts: bool,
     /// Over a tap device.
     pub by_tap: bool,
 }
@@ -60,6 +62,7 @@ impl Session {
     ) -> Outcome<Self> {
         let arguments = service::server_arguments(setup.model, setup.vcpus);
         let mut boot = prepared.boot(machine, &arguments, &[])?;
+        boot.has_slow_harts = setup.has_slow_harts;
         if let Some(shift) = setup.clock_shift {
             // The client is outside: the guest's clock waits for it.
             boot.count_instructions = Some(Idle::Waited);
