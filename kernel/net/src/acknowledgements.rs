@@ -3,9 +3,11 @@
 //! smoltcp acknowledges data after 10 ms, or at once if there is more than a segment of it. So a
 //! request of two segments was answered with two frames: an acknowledgement, and then the answer,
 //! which acknowledges as well. Here the acknowledgement of a connection that *answers* waits for
-//! the answer, for at most twice the time that the last answer took, and for 10 to 180 ms. A
-//! connection answers if it last sent data within 180 ms after data arrived; it does not any more
-//! when a frame without data has acknowledged what waited. (Linux calls this the ping-pong mode.)
+//! the answer, for at most twice the time that the last one took, and for 10 to 180 ms. If the peer
+//! sent the rest of a request only when it had an acknowledgement of the beginning, that time
+//! counts from the rest: otherwise each such request would double it. A connection answers if it
+//! last sent data within 180 ms after data arrived; it does not any more when a frame without data
+//! has acknowledged what waited. (Linux calls this the ping-pong mode.)
 //! So a server with a thousand connections, of which each waits for its turn, does not send an
 //! acknowledgement and an answer for each request.
 //!
@@ -299,7 +301,10 @@ impl Acknowledgements {
                 let took = now.saturating_sub(received_at);
                 self.answers = took < DELAY_MICROSECONDS_MAX;
                 self.is_behind = !self.answers && (has_more || has_unread);
-                self.delay = (2 * took).clamp(DELAY_MICROSECONDS, DELAY_MICROSECONDS_MAX);
+                // If a frame has acknowledged the beginning: for how long the rest waits.
+                let since = if has_more { self.waiting_since } else { received_at };
+                let waited = now.saturating_sub(since);
+                self.delay = (2 * waited).clamp(DELAY_MICROSECONDS, DELAY_MICROSECONDS_MAX);
             }
         } else {
             self.empty_frames = self.empty_frames.saturating_add(1);
@@ -318,6 +323,36 @@ mod tests {
     use super::*;
 
     const DATA: Contents = Contents::Data { has_unread: false };
+
+    /// As of a sender that waits for an acknowledgement of the first segment of each request.
+    #[test]
+    fn a_peer_that_waits_for_an_acknowledgement_does_not_wait_longer_each_time() {
+        let mut state = Acknowledgements::default();
+        let sizes = (4096, 1448);
+        let mut now = 0;
+        for request in 0..8 {
+            let begin = now;
+            state.arrived(1448, sizes, now);
+            now = state.due().expect("an acknowledgement is due");
+            assert!(now <= begin + DELAY_MICROSECONDS, "{} us, request {request}", now - begin);
+            state.sent(Contents::Nothing, 8192, now);
+            state.arrived(500, sizes, now + 100);
+            now += 3_000;
+            state.sent(DATA, 8192, now);
+            now += 100_000;
+        }
+    }
+
+    /// The acknowledgement of the whole request has left before the answer.
+    #[test]
+    fn a_slow_answer_is_waited_for_the_next_time() {
+        let mut state = Acknowledgements::default();
+        state.arrived(1448, (4096, 1448), 0);
+        state.sent(Contents::Nothing, 8192, DELAY_MICROSECONDS);
+        state.sent(DATA, 8192, 50_000);
+        state.arrived(1448, (4096, 1448), 200_000);
+        assert_eq!(state.due(), Some(300_000));
+    }
 
     #[test]
     fn it_waits_once_the_connection_answers_and_until_it_does_not() {

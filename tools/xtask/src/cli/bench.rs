@@ -78,8 +78,9 @@ pub struct Bench {
     /// peers 1, in an open loop 15]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=128))]
     pub matrix: Vec<u32>,
-    /// For models, overload, peers, ring and pipe: how often everything is measured; the rows are
-    /// medians, and of errors the most of a run [default: 3, for the last three 5; quick: 1]
+    /// For models, overload, priority, peers, ring and pipe: how often everything is measured; the
+    /// rows are medians, and of errors the most of a run [default: 3, for priority 1, for the last
+    /// three 5; quick: 1]
     #[arg(long, visible_alias = "repeat", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: Option<u32>,
     /// For models: the papers' client on one hart on which an instruction takes 2^SHIFT ns; 3 is
@@ -90,8 +91,8 @@ pub struct Bench {
     /// that no request waits until one is awake
     #[arg(long)]
     pub host_awake: bool,
-    /// For priority: harts of some 8 million instructions a second, so that an overload is one of
-    /// them and not of this host
+    /// For priority: harts of a twentieth of the usual speed, so that an overload is one of them
+    /// and not of this host
     #[arg(long)]
     pub slow_harts: bool,
     /// Also write configuration and rows to this file, and a report beside it if there is one

@@ -75,8 +75,8 @@ pub struct Boot {
     pub count_instructions: Option<Idle>,
     /// If instructions are counted: each takes this power of two of nanoseconds.
     pub clock_shift: u32,
-    /// The emulator translates each instruction by itself: some 8 million in a second, so that what
-    /// the machine waits for is its harts and not this host.
+    /// The emulator translates each instruction by itself, so that what the machine waits for is
+    /// its harts and not this host: it answers a twentieth of the requests.
     pub has_slow_harts: bool,
     /// If instructions are counted: seed of the emulator's random numbers, from which the guest
     /// gets its own seed.

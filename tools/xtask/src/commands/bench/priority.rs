@@ -82,9 +82,21 @@ pub fn measure(
                 has_slow_harts: options.slow_harts,
                 by_tap: options.tap,
             };
-            let mut session = Session::start(workspace, prepared, &client, &machine, setup)?;
-            time(&mut session, options, setting, &mut rows)?;
-            session.shut_down();
+            let mut loads: Vec<(&str, Vec<Row>)> = Vec::new();
+            for _ in 0..options.rounds.unwrap_or(1) {
+                let mut session = Session::start(workspace, prepared, &client, &machine, setup)?;
+                for (load, measured) in time(&mut session, options, setting)? {
+                    match loads.iter_mut().find(|(known, _)| *known == load) {
+                        Some((_, runs)) => runs.extend(measured),
+                        None => loads.push((load, measured)),
+                    }
+                }
+                session.shut_down();
+            }
+            let has_rounds = options.rounds.is_some_and(|rounds| rounds > 1);
+            for (load, runs) in loads {
+                add(&mut rows, if has_rounds { combined(&runs) } else { runs }, load);
+            }
             save(&rows)?;
         }
     }
@@ -106,7 +118,8 @@ fn settings(options: &Bench, vcpus: &[u32]) -> Vec<Setting> {
             (false, true) => &LOADED[..2],
             (false, false) => &LOADED[..],
         };
-        let others = if options.quick { &[] } else { &OF_OTHER_PAPERS[..] };
+        // The papers' client does not saturate slow harts either.
+        let others = if options.quick || options.slow_harts { &[] } else { &OF_OTHER_PAPERS[..] };
         for (loads, is_of_the_papers) in [(loaded, false), (others, true)] {
             settings.extend(loads.iter().map(|&(connections, classes, matrix)| Setting {
                 vcpus,
@@ -132,12 +145,12 @@ fn add(rows: &mut Vec<Row>, measured: Vec<Row>, load: &str) {
     }
 }
 
+/// The loads of a setting on a server that has just been booted, each with its name.
 fn time(
     session: &mut Session,
     options: &Bench,
     setting: Setting,
-    rows: &mut Vec<Row>,
-) -> Outcome<()> {
+) -> Outcome<Vec<(&'static str, Vec<Row>)>> {
     let Setting { connections, classes, matrix, .. } = setting;
     let seconds = options.seconds.unwrap_or(if options.quick { 1 } else { 5 });
     let point = |pace| Point {
@@ -151,19 +164,20 @@ fn time(
     };
     let papers = Point { warm_up_seconds: 0, ..point(Pace::Pause { pause_ms: PAUSE_MS }) };
     if setting.is_of_the_papers {
-        add(rows, session.measure(&papers)?, "papers");
-        return Ok(());
+        return Ok(vec![("papers", session.measure(&papers)?)]);
     }
     let closed = session.measure(&point(Pace::Closed))?;
     let capacity = closed.first().map_or(0.0, |row| number(row, "throughput_rps"));
-    add(rows, closed, "capacity");
+    let mut loads = vec![("capacity", closed)];
     for (load, part) in [("unloaded", UNLOADED), ("overload", OVERLOAD)] {
         let pace = Pace::Open { period_us: period_us(connections, capacity * part) };
         let settle_seconds = service::settle_seconds(part);
-        add(rows, session.measure(&Point { settle_seconds, ..point(pace) })?, load);
+        loads.push((load, session.measure(&Point { settle_seconds, ..point(pace) })?));
     }
-    add(rows, session.measure(&papers)?, "papers");
-    Ok(())
+    if !options.slow_harts {
+        loads.push(("papers", session.measure(&papers)?));
+    }
+    Ok(loads)
 }
 
 fn count(
@@ -208,7 +222,8 @@ fn count(
     Ok(())
 }
 
-/// The medians of runs with different periods: one row for each class, and one for all.
+/// The medians of runs with the same load, and different periods: one row for each class, and one
+/// for all.
 fn combined(runs: &[Row]) -> Vec<Row> {
     let mut medians = rounds::medians_over(runs, &["period_ms"]);
     for row in &mut medians {

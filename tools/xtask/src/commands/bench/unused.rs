@@ -52,8 +52,8 @@ fn first_unused(options: &Bench) -> Option<&'static str> {
             | Wakeups
     );
     let lasts = matches!(name, Models | Overload | Priority) && is_timed || name == Peers;
-    let repeats =
-        matches!(name, Models | Overload) && is_timed || matches!(name, Peers | Pipe | Ring);
+    let repeats = matches!(name, Models | Overload | Priority) && is_timed
+        || matches!(name, Peers | Pipe | Ring);
     let may_have_tap = matches!(name, Closed | IdleMemory | Overload | Scale)
         || matches!(name, Models | Priority) && is_timed;
     // The option, whether it was given, and whether it has an effect.
@@ -110,7 +110,7 @@ mod tests {
             ("overload --icount --seconds 2", "--seconds"),
             ("priority --matrix 15", "--matrix"),
             ("models --icount --rounds 2", "--rounds"),
-            ("priority --rounds 2", "--rounds"),
+            ("priority --icount --rounds 2", "--rounds"),
             ("peers --papers-machine", "--papers-machine"),
             ("models --icount --host-awake", "--host-awake"),
             ("closed --host-awake", "--host-awake"),
