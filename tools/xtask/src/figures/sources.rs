@@ -374,8 +374,6 @@ pub const SOURCES: [Source; 48] = [
             "1",
             "--slow-harts",
             "--tap",
-            "--rounds",
-            "3",
             "--seconds",
             "3",
             "--json",
