@@ -128,10 +128,17 @@ fn the_sentences_about_missed_goals_hold_of_the_data() {
     };
     let wall = overload(include_str!("../../../../docs/results/priority-classes.json"));
     assert_eq!(wall, ([2, 128, 8], [3, 64, 4], 16, 16));
+    let slow = overload(include_str!("../../../../docs/results/priority-classes-slow.json"));
+    assert_eq!(slow, ([1, 64, 8], [4, 128, 8], 3, 16));
     let counted = overload(include_str!("../../../../docs/results/priority-classes-icount.json"));
     assert_eq!(counted, ([1, 64, 4], [4, 128, 8], 1, 12));
     let readme = include_str!("../../../../README.md");
-    for words in ["with 1 to 16 connections", "vcpus=3,connections=64,classes=4", "one of twelve"] {
+    for words in [
+        "with 1 to 16 connections",
+        "vcpus=3,connections=64,classes=4",
+        "one of twelve",
+        "three of sixteen",
+    ] {
         assert!(readme.contains(words), "README.md does not say {words:?}");
     }
 }
