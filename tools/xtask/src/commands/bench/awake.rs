@@ -93,17 +93,17 @@ mod tests {
     fn each_processor_has_a_thread_until_the_end() {
         let awake = Awake::keep().unwrap();
         let count = thread::available_parallelism().unwrap().get();
-        let begin = Instant::now();
-        while of_threads().iter().filter(|(ticks, nice)| *ticks > 0 && *nice == 19).count() < count
-        {
-            assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", of_threads());
-            thread::sleep(Duration::from_millis(5));
-        }
+        let wait_until = |is_so: &dyn Fn(&[(u64, i64)]) -> bool| {
+            let begin = Instant::now();
+            while !is_so(&of_threads()) {
+                assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", of_threads());
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let spins = |(ticks, nice): &&(u64, i64)| *ticks > 0 && *nice == 19;
+        wait_until(&|threads| threads.iter().filter(spins).count() >= count);
         drop(awake);
         // A thread that has been joined may be listed for a moment.
-        while !of_threads().is_empty() {
-            assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", of_threads());
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(&|threads| threads.is_empty());
     }
 }
