@@ -73,9 +73,16 @@ mod tests {
 
     use super::*;
 
-    /// The time that threads of this name have had a processor, in ticks of 10 ms, and how nice
-    /// they are.
-    fn of_threads() -> Vec<(u64, i64)> {
+    /// What the host says about one of the threads.
+    #[derive(Debug)]
+    struct Seen {
+        /// The time that it has had a processor, in ticks of 10 ms.
+        ticks: u64,
+        nice: i64,
+    }
+
+    /// All threads of this name.
+    fn of_threads() -> Vec<Seen> {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
         let fields = tasks.filter_map(|task| {
@@ -83,8 +90,10 @@ mod tests {
             let stat = read(&format!("{}/stat", path.display()));
             let (name, fields) = stat.rsplit_once(')')?;
             let fields: Vec<&str> = fields.split_whitespace().collect();
-            name.ends_with("(awake")
-                .then(|| (fields[11].parse().unwrap(), fields[16].parse().unwrap()))
+            name.ends_with("(awake").then(|| Seen {
+                ticks: fields[11].parse().unwrap(),
+                nice: fields[16].parse().unwrap(),
+            })
         });
         fields.collect()
     }
@@ -93,17 +102,18 @@ mod tests {
     fn each_processor_has_a_thread_until_the_end() {
         let awake = Awake::keep().unwrap();
         let count = thread::available_parallelism().unwrap().get();
-        let wait_until = |is_so: &dyn Fn(&[(u64, i64)]) -> bool| {
+        let wait_until = |is_so: fn(&[Seen], usize) -> bool| {
             let begin = Instant::now();
-            while !is_so(&of_threads()) {
+            while !is_so(&of_threads(), count) {
                 assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", of_threads());
                 thread::sleep(Duration::from_millis(5));
             }
         };
-        let spins = |(ticks, nice): &&(u64, i64)| *ticks > 0 && *nice == 19;
-        wait_until(&|threads| threads.iter().filter(spins).count() >= count);
+        wait_until(|threads, count| {
+            threads.iter().filter(|thread| thread.ticks > 0 && thread.nice == 19).count() >= count
+        });
         drop(awake);
         // A thread that has been joined may be listed for a moment.
-        wait_until(&|threads| threads.is_empty());
+        wait_until(|threads, _| threads.is_empty());
     }
 }
