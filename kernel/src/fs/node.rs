@@ -144,7 +144,7 @@ pub trait Node: Send + Sync {
     }
 
     /// Changes the length.
-    fn resize(&self, _length: u64, _ask: &mut Ask) -> Attempt<()> {
+    fn resize(self: Arc<Self>, _length: u64, _ask: &mut Ask) -> Attempt<()> {
         Some(Err(Errno::EINVAL))
     }
 

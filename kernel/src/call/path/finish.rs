@@ -97,7 +97,7 @@ impl PathCall {
                 // What can fail comes before the file is changed.
                 let file = open_node(process, node.clone(), flags)?;
                 if flags & open::TRUNCATE != 0 && node.kind() == mode::REGULAR {
-                    attempt!(node.resize(0, &mut self.ask));
+                    attempt!(node.clone().resize(0, &mut self.ask));
                 }
                 return self.then.install(file).map(|number| Some(Step::Done(number)));
             }
@@ -126,7 +126,7 @@ impl PathCall {
                 let node = must_be_directory(node)?;
                 process.files.lock().set_working(node);
             }
-            Then::Resize { length } => attempt!(node.resize(*length, &mut self.ask)),
+            Then::Resize { length } => attempt!(node.clone().resize(*length, &mut self.ask)),
             Then::Change(change) => attempt!(node.change(*change, &mut self.ask)),
             Then::Usage { into } => {
                 let usage = attempt!(node.usage(&mut self.ask));

@@ -333,7 +333,7 @@ impl Node for Inode {
         Some(written)
     }
 
-    fn resize(&self, length: u64, _ask: &mut Ask) -> Attempt<()> {
+    fn resize(self: Arc<Self>, length: u64, _ask: &mut Ask) -> Attempt<()> {
         let resize = || {
             let mut contents = self.contents()?.lock();
             let file = contents.as_mut().ok_or(Errno::EIO)?;

@@ -404,7 +404,7 @@ impl Node for ProcNode {
         Some(Err(Errno::EACCES))
     }
 
-    fn resize(&self, _length: u64, _ask: &mut Ask) -> Attempt<()> {
+    fn resize(self: Arc<Self>, _length: u64, _ask: &mut Ask) -> Attempt<()> {
         Some(Err(Errno::EACCES))
     }
 

@@ -22,7 +22,7 @@ use cops_fallible::List;
 use cops_lock::Mutex;
 
 use super::connection::Connection;
-use super::mapped::MappedFile;
+use super::mapped::{MappedFile, Writing};
 use super::node::ServedNode;
 use super::pages::copy;
 use super::request::{Answered, Draft, MADE_AGAIN, Request};
@@ -49,8 +49,10 @@ pub struct Ask {
     pending: Option<Pending>,
     /// Places of the last request came too late: it asks for data from now on.
     wants_data: bool,
-    /// To load, write back or resize a mapped file.
+    /// To load, write, write back or resize a file of which pages are kept.
     turn: Turn<MappedFile>,
+    /// The file of which it changes the length.
+    resized: Option<Arc<Writing>>,
     /// To use the position of an open file.
     position: Turn<File>,
 }
@@ -199,6 +201,13 @@ impl Ask {
         self.end_turn();
         self.turn = Turn::Wanted(file.clone(), None);
         false
+    }
+
+    /// Takes the turn of a file to change its length, as [`Self::take_turn`].
+    pub fn take_turn_to_resize(&mut self, file: Arc<Writing>) -> bool {
+        let is_taken = self.take_turn(file.file());
+        self.resized = Some(file);
+        is_taken
     }
 
     /// This call has the turn of `file` from now on, which the caller has taken.

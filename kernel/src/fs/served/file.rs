@@ -31,7 +31,7 @@ pub struct ServedFile {
     position: Mutex<Position>,
     /// Calls that wait for their turn.
     pub(super) turns: WaitQueue,
-    /// If writes are kept: what it was written through.
+    /// If pages are kept: what it was written through.
     writing: Once<Option<Arc<Writing>>>,
 }
 
@@ -58,7 +58,7 @@ impl ServedFile {
         self.position.lock().offset
     }
 
-    /// What it is written through, for which `payer` pays; `None` if writes are requests.
+    /// What it is written through, for which `payer` pays; `None` if no pages are kept.
     fn writing(&self, node: &ServedNode, payer: Family) -> Result<Option<&Arc<Writing>>, Errno> {
         if let Some(writing) = self.writing.get() {
             return Ok(writing.as_ref());
@@ -238,7 +238,7 @@ impl ServedTransfer {
         let written = match self.written {
             Some(written) => Ok(written),
             None => {
-                // What is kept must not be sent meanwhile: the server might perform that later.
+                // No page must be sent meanwhile: the server might perform that later.
                 match served.writing(node, payer) {
                     Ok(Some(writing)) if !writing.take_turn(&mut self.ask) => return None,
                     Ok(_) => {}

@@ -154,9 +154,9 @@ impl Node for ServedNode {
         self.status_of_server(ask)
     }
 
-    fn resize(&self, length: u64, ask: &mut Ask) -> Attempt<()> {
+    fn resize(self: Arc<Self>, length: u64, ask: &mut Ask) -> Attempt<()> {
         match self.kind {
-            mode::REGULAR => self.set_length(length, ask),
+            mode::REGULAR => self.set_length(&(self.clone() as NodeRef), length, ask),
             mode::DIRECTORY => Some(Err(Errno::EISDIR)),
             _ => Some(Err(Errno::EINVAL)),
         }

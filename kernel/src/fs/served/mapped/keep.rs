@@ -26,8 +26,8 @@ use crate::mm::frames::FRAME_BYTES;
 use crate::mm::quota::Family;
 use crate::sched::timer;
 
-/// What an open file has through which a file was written. When the last one is dropped, the file
-/// is written back.
+/// What an open file has through which a file was written, and a call that changes its length. When
+/// the last one is dropped, the file is written back.
 pub struct Writing(Arc<MappedFile>);
 
 impl Drop for Writing {
@@ -57,8 +57,8 @@ struct Part<'a> {
 }
 
 impl MappedFiles {
-    /// An open file of `node` is written; `payer` pays for the record if there was none. `None` if
-    /// writes of this file are not kept.
+    /// `node` is about to be written, or to get another length; `payer` pays for the record if
+    /// there was none. `None` if no pages of it are kept.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -68,7 +68,7 @@ impl MappedFiles {
         payer: Family,
     ) -> Result<Option<Arc<Writing>>, Errno> {
         let this = &connection.mapped;
-        if this.dirty_room.get().is_none() || node.kind() != mode::REGULAR {
+        if connection.pages().is_none() || node.kind() != mode::REGULAR {
             return Ok(None);
         }
         let mut files = this.files.lock();
@@ -83,6 +83,11 @@ impl MappedFiles {
 }
 
 impl Writing {
+    /// The file.
+    pub fn file(&self) -> &Arc<MappedFile> {
+        &self.0
+    }
+
     /// A write is about to be a request: takes the turn for it. False: the call has to wait.
     pub fn take_turn(&self, ask: &mut Ask) -> bool {
         ask.take_turn(&self.0)
@@ -108,9 +113,6 @@ impl Writing {
             if !ask.take_turn(file) {
                 return None;
             }
-        }
-        if !ask.is_pending() {
-            file.state.lock().is_stale = false;
         }
         let node = file.node.served()?;
         let begun = node.length_of_server(ask)?.and_then(|found| file.begin_contents(found));

@@ -1,8 +1,5 @@
 //! Reading the pages of a file that is to be mapped: those that are kept, and those that the server
-//! is asked for.
-//!
-//! What is read may be older than a write that is answered in the meantime. Such a write makes the
-//! pages stale, and they are read again.
+//! is asked for. The call has the turn, so the file does not change meanwhile.
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -90,11 +87,9 @@ impl MappedFile {
         Some(self.put(&frames, next, ask))
     }
 
-    /// Finds what is missing of `range` from `next` on, and notes what is read now.
+    /// Finds what is missing of `range` from `next` on.
     fn find_missing(&self, range: &Range<u64>, next: &mut u64) -> Result<Missing, Errno> {
         let mut state = self.state.lock();
-        state.is_stale = false;
-        state.loading = *next..range.end;
         let end = range.end.min(state.pages());
         let Some(contents) = &state.contents else { return Ok(Missing::Length) };
         for _ in 0..PORTION_FOUND {
@@ -115,7 +110,7 @@ impl MappedFile {
     pub(super) fn begin_contents(&self, (length, solid): (u64, u64)) -> Result<(), Errno> {
         let contents = Contents::with_length(length, None)?;
         let mut state = self.state.lock();
-        if !state.is_stale && state.contents.is_none() {
+        if state.contents.is_none() {
             state.solid = solid;
             state.contents = Some(contents);
         }
@@ -133,8 +128,8 @@ impl MappedFile {
         })
     }
 
-    /// Puts pages in, from `next` on, which advances: as far as there are frames, unless they are
-    /// stale. Returns false: there may be more to load.
+    /// Puts pages in, from `next` on, which advances: as far as there are frames. Returns false:
+    /// there may be more to load.
     fn put(
         &self,
         frames: &[Option<Frame>; PORTION_PAGES],
@@ -143,9 +138,6 @@ impl MappedFile {
     ) -> Result<bool, Errno> {
         let owner = ask.payer().ok_or(Errno::EIO)?;
         let mut state = self.state.lock();
-        if state.is_stale {
-            return Ok(false);
-        }
         let end = state.pages();
         let Some(contents) = &mut state.contents else { return Ok(false) };
         for frame in frames.iter().map_while(Option::as_ref) {

@@ -8,13 +8,13 @@
 //!
 //! Reads find the pages here. A write changes them, and is no request, if the kernel can keep it
 //! ([`keep`]). Other writes are requests as of any other file, and what they have written is copied
-//! to the pages when the server answers ([`MappedFile::answered`]), also if it was asked before the
-//! pages were here. So pages and file are the same, except where a page is dirty. A page that is
-//! neither mapped nor dirty moves to the table of kept pages.
+//! to the pages when the server answers ([`MappedFile::answered`]). So pages and file are the same,
+//! except where a page is dirty. A page that is neither mapped nor dirty moves to the table of kept
+//! pages.
 //!
-//! One call at a time loads a file, writes it back, or changes its length: it has the *turn*. So
-//! has a write that is a request, if writes are kept. Calls that wait for the turn make the
-//! requests of that call as urgent as themselves.
+//! One call at a time loads a file, writes it back, writes to it with a request, or changes its
+//! length: it has the *turn*. Calls that wait for the turn make the requests of that call as urgent
+//! as themselves.
 //!
 //! Lock order: the files of a connection, a file's mapping, its state. The state is locked under
 //! the lock of an address space; none of the others is. The table of kept pages is locked under the
@@ -196,8 +196,6 @@ impl MappedFile {
             contents: None,
             loaded: RangeSet::new(),
             has_lost: false,
-            loading: 0..0,
-            is_stale: false,
             writing: 0..0,
             place: 0,
             is_dirty: false,
@@ -268,7 +266,7 @@ impl MappedFile {
     pub(super) fn end_turn(&self) {
         let mut state = self.state.lock();
         (state.is_taken, state.resizing) = (false, Resizing::No);
-        (state.priority, state.loading) = (None, 0..0);
+        state.priority = None;
         let flight = state.flight.take();
         state.must_be_written_again();
         state.is_dirty |= core::mem::take(&mut state.place) > 0;
@@ -334,7 +332,7 @@ impl MappedFile {
         }
         if data.is_empty() {
             // Its call was cancelled. What was written is not known here.
-            (state.is_stale, state.has_lost) = (true, true);
+            state.has_lost = true;
             if let Some(contents) = &mut state.contents {
                 contents.grow(offset.saturating_add(count));
             }
@@ -396,8 +394,8 @@ impl MappedFile {
         self.settle();
     }
 
-    /// If nothing has it mapped, pages that are not dirty are not needed; and if no open file can
-    /// write to it either, it is written back, or not needed.
+    /// If nothing has it mapped, pages that are not dirty are not needed, and others are written
+    /// back: if writes are kept, when no open file can write to it either.
     fn settle(&self) {
         let this = &self.connection.mapped;
         let mut files = this.files.lock();
@@ -409,7 +407,13 @@ impl MappedFile {
         if state.is_taken || state.is_listed {
             return;
         }
-        if self.is_open() || state.is_dirty && state.has_failed {
+        let (is_open, keeps_writes) = (self.is_open(), this.dirty_room.get().is_some());
+        if state.is_dirty && !state.has_failed && !(is_open && keeps_writes) {
+            state.is_listed = true;
+            drop(state);
+            drop(files);
+            this.write_back.add(file);
+        } else if state.is_dirty || is_open {
             // Pages that a mapping has read.
             let left =
                 if state.is_dirty || state.loaded.is_empty() { None } else { state.forget() };
@@ -419,11 +423,6 @@ impl MappedFile {
             if let Some(contents) = left {
                 sweep(contents);
             }
-        } else if state.is_dirty {
-            state.is_listed = true;
-            drop(state);
-            drop(files);
-            this.write_back.add(file);
         } else {
             drop(state);
             let removed = files.remove(&self.number());

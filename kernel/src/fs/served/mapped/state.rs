@@ -23,9 +23,6 @@ pub(super) struct State {
     /// file has become longer; or it is lost, if there was no memory for what was written to it.
     pub(super) loaded: RangeSet,
     pub(super) has_lost: bool,
-    /// The pages that are being read, and whether they have changed in the meantime.
-    pub(super) loading: Range<u64>,
-    pub(super) is_stale: bool,
     /// The bytes that are being written back.
     pub(super) writing: Range<u64>,
     /// Where the search for dirty pages goes on; 0: none is under way.
@@ -93,10 +90,7 @@ impl State {
         buffers: &[PinnedBuffer],
         payer: Family,
     ) {
-        let Some(contents) = &mut self.contents else {
-            self.is_stale = true;
-            return;
-        };
+        let Some(contents) = &mut self.contents else { return };
         contents.grow(offset.saturating_add(count as u64));
         let (mut at, mut rest) = (offset, count);
         for buffer in buffers {
@@ -113,8 +107,6 @@ impl State {
             }
             rest -= end;
         }
-        let pages = offset / PAGE..(offset + count as u64).div_ceil(PAGE);
-        self.is_stale |= pages.start < self.loading.end && self.loading.start < pages.end;
     }
 
     /// `count` bytes were written at `offset`, and so have blocks.
@@ -132,10 +124,9 @@ impl State {
 
     /// The length has changed. Nothing of what is cut off is mapped.
     pub(super) fn resize(&mut self, length: u64) {
-        self.is_stale = true;
         self.solid = self.solid.min(length);
         if self.resizing == Resizing::Asking {
-            // Writes may have been answered in another order than they were made. Nothing is dirty.
+            // Nothing is dirty. What is needed is read anew.
             if let Some(contents) = self.forget() {
                 sweep(contents);
             }

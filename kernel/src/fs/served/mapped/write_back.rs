@@ -214,7 +214,6 @@ impl MappedFile {
         state.resizing = Resizing::WritingBack;
         drop(state);
         let written = self.write_some(ask)?;
-        ask.next_step();
         self.state.lock().resizing = Resizing::Asking;
         Some(written)
     }

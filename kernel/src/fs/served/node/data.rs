@@ -213,7 +213,8 @@ impl ServedNode {
         Some(Ok(()))
     }
 
-    /// What an open file needs so that its writes are kept; `None` if they are not.
+    /// What an open file needs to write to `node`, which is this one; `None` if no pages of it are
+    /// kept.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -244,9 +245,14 @@ impl ServedNode {
     ///
     /// # Errors
     /// `ETXTBSY` if pages that are mapped would be lost.
-    pub(super) fn set_length(&self, length: u64, ask: &mut Ask) -> Attempt<()> {
-        if let Some(file) = self.mapped() {
-            if !ask.take_turn(&file) {
+    pub(super) fn set_length(&self, node: &NodeRef, length: u64, ask: &mut Ask) -> Attempt<()> {
+        let writing = match self.writing(node, ask.payer()?) {
+            Ok(writing) => writing,
+            Err(error) => return Some(Err(error)),
+        };
+        if let Some(writing) = writing {
+            let file = writing.file().clone();
+            if !ask.take_turn_to_resize(writing) {
                 return None;
             }
             // What a write-back has sent would make the file longer again.
