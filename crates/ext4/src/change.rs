@@ -175,23 +175,16 @@ impl<'a, D: BlockDevice> Change<'a, D> {
     }
 
     /// Makes all changes visible at once.
-    pub async fn publish(self) -> Result<()> {
-        self.publish_and_stay().await.map(drop)
-    }
-
-    /// As [`publish`](Change::publish); returns the guard, with which the next change of the same
-    /// operation follows directly.
-    pub async fn publish_and_stay(mut self) -> Result<MutexGuard<'a, ()>> {
+    pub async fn publish(mut self) -> Result<()> {
         self.seal().await?;
-        let Change { core, turn, blocks, freed, orphans, holds, .. } = self;
+        let Change { core, turn: _turn, blocks, freed, orphans, holds, .. } = self;
         let _all = core.readers.exclude().await;
         let mut state = core.state.lock().await;
         state.publish(blocks, &freed, orphans);
         if let Some(inode) = holds {
             *state.held.entry(inode).or_insert(0) += 1;
         }
-        drop(state);
-        Ok(turn)
+        Ok(())
     }
 }
 

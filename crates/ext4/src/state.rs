@@ -107,7 +107,9 @@ pub(crate) struct State {
     /// first one. The list has one direction, and an inode may leave it at any place.
     pub orphans: BTreeMap<u32, u32>,
     /// Those of the list that are being deleted or truncated, with the time at which that began.
-    /// An error, or the drop of the future that does it, leaves one here.
+    /// An error, or the drop of the future that does it, leaves one here. An inode that leaves the
+    /// list is not here any more; one without a name that is held stays in the list after its
+    /// truncation ([`State::has_shortened`]).
     pub unfinished: BTreeMap<u32, Time>,
     /// Changes that were published.
     pub published: u64,
@@ -176,6 +178,14 @@ impl State {
             let Some(number) = victim else { return };
             self.entries.remove(&number);
             self.hand = number + 1;
+        }
+    }
+
+    /// An inode without a name has no blocks behind its end any more. If nothing holds it now, it
+    /// remains to be deleted.
+    pub fn has_shortened(&mut self, inode: u32) {
+        if self.held.contains_key(&inode) {
+            self.unfinished.remove(&inode);
         }
     }
 

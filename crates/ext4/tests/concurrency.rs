@@ -14,7 +14,7 @@ use common::image::{self, IMAGES, must_be_clean, repaired};
 use common::model::read_all;
 use common::{Random, at, rounds, run};
 use cops_executor::{CoroutineId, Executor, Priority, RunOutcome, priority, yield_now};
-use cops_ext4::{Ext4, Kind, New, ROOT, SMALLEST_CACHE, Time};
+use cops_ext4::{Error, Ext4, Kind, New, ROOT, SMALLEST_CACHE, Time};
 
 const NOW: Time = at(1_700_000_000);
 const NEW: New = New { permissions: 0o600, user: 0, group: 0, now: NOW, hold: false };
@@ -276,7 +276,7 @@ fn what_is_read_ahead_is_not_read_again() {
     run(file_system.prefetch(file, 5000, 100_000)).unwrap();
     run(file_system.prefetch(file, LENGTH as u64, 100_000)).unwrap();
     assert_eq!(device.0.lock().unwrap().reads, before);
-    assert_eq!(run(file_system.prefetch(ROOT, 0, 1)), Err(cops_ext4::Error::IsDirectory));
+    assert_eq!(run(file_system.prefetch(ROOT, 0, 1)), Err(Error::IsDirectory));
 }
 
 /// Futures are dropped at any point, those of commits too: the file system stays consistent in
@@ -413,7 +413,7 @@ fn a_change_does_not_wait_for_what_is_read_ahead() {
 /// A deletion of many blocks works in steps, between which others make changes.
 #[test]
 fn changes_come_between_the_steps_of_a_deletion() {
-    const EXTENTS: u64 = 700;
+    const EXTENTS: u64 = 450;
     let (kind, size, options) = IMAGES[0];
     let device = Device::new(image::make(size, options));
     let file_system = open(&device);
@@ -426,30 +426,42 @@ fn changes_come_between_the_steps_of_a_deletion() {
     // The directory has its block.
     run(file_system.create(ROOT, b"first", Kind::Regular, NEW)).unwrap();
     let before = free();
-    let (deleted, cut) = (make(b"deleted"), make(b"cut"));
-    for file in [deleted, cut] {
+    let (deleted, cut, unnamed) = (make(b"deleted"), make(b"cut"), make(b"unnamed"));
+    for file in [deleted, cut, unnamed] {
         for extent in 0..EXTENTS {
             run(file_system.write(file, 2 * extent * block, &[1; 100], NOW)).unwrap();
         }
     }
     run(file_system.unlink(ROOT, b"deleted", NOW)).unwrap();
+    run(file_system.unlink(ROOT, b"unnamed", NOW)).unwrap();
     let mut context = Context::from_waker(Waker::noop());
     let mut deletion = Box::pin(file_system.release(deleted, NOW));
-    let mut truncation = Box::pin(file_system.truncate(cut, 50, NOW));
     assert!(deletion.as_mut().poll(&mut context).is_pending(), "{kind}: deleted in one step");
-    assert!(truncation.as_mut().poll(&mut context).is_pending(), "{kind}: cut in one step");
     let other = file_system.create(ROOT, b"other", Kind::Regular, NEW);
     assert!(common::poll_once(other), "{kind}: a new file waits for the deletion");
-    // What was cut off does not come back where the file grows.
-    run(file_system.write(cut, 3 * block, &[2; 100], NOW)).unwrap();
-    let mut content = vec![0; 4 * block as usize];
-    let length = run(file_system.read(cut, 0, &mut content)).unwrap();
-    assert_eq!(length as u64, 3 * block + 100);
-    assert!(content[..50].iter().all(|&byte| byte == 1), "{kind}: what is left");
-    assert!(content[50..3 * block as usize].iter().all(|&byte| byte == 0), "{kind}: old content");
-    run(truncation).unwrap();
+    for (file, name) in [(cut, &b"1"[..]), (unnamed, b"2")] {
+        let context_of = |what: &str| format!("{kind}, {file} of {cut} and {unnamed}: {what}");
+        let mut truncation = Box::pin(file_system.truncate(file, 50, NOW));
+        let is_pending = truncation.as_mut().poll(&mut context).is_pending();
+        assert!(is_pending, "{}", context_of("cut in one step"));
+        let other = file_system.create(ROOT, name, Kind::Regular, NEW);
+        assert!(common::poll_once(other), "{}", context_of("a new file waits"));
+        // What was cut off does not come back where the file grows.
+        run(file_system.write(file, 3 * block, &[2; 100], NOW)).unwrap();
+        let mut content = vec![0; 4 * block as usize];
+        let length = run(file_system.read(file, 0, &mut content)).unwrap();
+        assert_eq!(length as u64, 3 * block + 100);
+        let (left, grown) = content[..3 * block as usize].split_at(50);
+        assert!(left.iter().all(|&byte| byte == 1), "{}", context_of("what is left"));
+        assert!(grown.iter().all(|&byte| byte == 0), "{}", context_of("old content"));
+        run(truncation).unwrap();
+        assert_eq!(run(file_system.attributes(file)).unwrap().size, 3 * block + 100);
+    }
     run(deletion).unwrap();
     run(file_system.truncate(cut, 0, NOW)).unwrap();
+    // Of the last release of a file without a name, nothing remains.
+    run(file_system.release(unnamed, NOW)).unwrap();
+    assert_eq!(run(file_system.attributes(unnamed)).map(drop), Err(Error::Stale));
     run(file_system.sync()).unwrap();
     assert_eq!(free(), before, "{kind}: free blocks");
     run(file_system.close()).unwrap();

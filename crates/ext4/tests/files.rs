@@ -264,7 +264,8 @@ fn a_deletion_that_an_error_interrupts_is_continued() {
     }
     close(file_system, &device, kind);
     let image = device.bytes();
-    for operation in ["unlink", "rename", "truncate"] {
+    const UNNAMED: &str = "truncate without a name";
+    for operation in ["unlink", "rename", "truncate", UNNAMED] {
         let mut interrupted = 0;
         for requests in 0.. {
             let context = format!("{kind}, {operation}, {requests} requests");
@@ -277,6 +278,10 @@ fn a_deletion_that_an_error_interrupts_is_continued() {
                 "rename" => run(file_system.rename((ROOT, b"other"), (ROOT, b"file"), true, NOW)),
                 _ => run(file_system.truncate(file, 0, NOW)).map(drop),
             };
+            if operation == UNNAMED {
+                run(file_system.retain(file));
+                run(file_system.unlink(ROOT, b"file", NOW)).unwrap();
+            }
             let before = free_now();
             device.0.lock().unwrap().fail_after = Some(requests);
             let result = act();
@@ -286,7 +291,7 @@ fn a_deletion_that_an_error_interrupts_is_continued() {
                 "rename" => !there(b"other"),
                 _ => run(file_system.attributes(file)).unwrap().size == 0,
             };
-            if operation != "truncate" {
+            if !operation.starts_with("truncate") {
                 assert_eq!(result.is_ok(), is_done, "{context}");
             }
             if !is_done {
@@ -304,6 +309,9 @@ fn a_deletion_that_an_error_interrupts_is_continued() {
             }
             run(file_system.checkpoint()).unwrap();
             assert_eq!(free_now(), free, "{context}");
+            if operation == UNNAMED {
+                run(file_system.release(file, NOW)).unwrap();
+            }
             close(file_system, &device, &context);
             if !has_failed {
                 break;

@@ -414,15 +414,9 @@ impl<D: BlockDevice> Ext4<D> {
             while orphans::shrink(&mut change, &mut inode, false).await? == Progress::More {
                 orphans::add(&mut change, &mut inode).await?;
                 inode.store(&mut change).await?;
-                // Another operation that changes the content first finishes what is in the list of
-                // orphans. A file without a name is there in any case, so it would not know.
-                change = match inode.links() {
-                    0 => self.next_alone(change).await?,
-                    _ => {
-                        self.core.state.lock().await.unfinished.insert(inode.number, now);
-                        self.next(change).await?
-                    }
-                };
+                // Another operation that changes the content finishes it first.
+                self.core.state.lock().await.unfinished.insert(inode.number, now);
+                change = self.next(change).await?;
                 inode = Inode::load(&change, inode.number).await?;
             }
             let listed = self.core.state.lock().await.orphans.contains_key(&inode.number);
@@ -433,6 +427,9 @@ impl<D: BlockDevice> Ext4<D> {
         inode.store(&mut change).await?;
         let attributes = Attributes::of(&inode, &self.core.layout)?;
         change.publish().await?;
+        if shrinks && inode.links() == 0 {
+            self.core.state.lock().await.has_shortened(inode.number);
+        }
         Ok(attributes)
     }
 

@@ -65,11 +65,6 @@ impl<D: BlockDevice> Ext4<D> {
         self.change().await
     }
 
-    /// The same, but no other operation comes between the two.
-    pub(crate) async fn next_alone<'a>(&'a self, change: Change<'a, D>) -> Result<Change<'a, D>> {
-        self.change_with(change.publish_and_stay().await?).await
-    }
-
     /// Commits, and writes back what is in the journal, if so much has changed that one more
     /// operation could exceed the limits. The caller holds `changes`.
     async fn make_room(&self) -> Result<()> {

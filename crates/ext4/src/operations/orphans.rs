@@ -79,7 +79,7 @@ pub(crate) async fn remove<D: BlockDevice>(
     Ok(())
 }
 
-/// Frees blocks behind the end, or all if the inode has no name and is not held; one step.
+/// Frees blocks behind the end, or all to delete the inode; one step.
 pub(crate) async fn shrink<D: BlockDevice>(
     change: &mut Change<'_, D>,
     inode: &mut Inode,
@@ -141,9 +141,10 @@ async fn release_attributes<D: BlockDevice>(
 }
 
 impl<D: BlockDevice> Ext4<D> {
-    /// Finishes what an inode in the list waits for, unless it has no name and is held. Other
-    /// operations come between the steps, and may finish it. After an error, or if this future is
-    /// dropped, [`continue_orphans`](Ext4::continue_orphans) goes on.
+    /// Finishes what an inode in the list waits for: its deletion if it has no name and is not
+    /// held, otherwise its truncation. Other operations come between the steps, and may finish it.
+    /// After an error, or if this future is dropped,
+    /// [`continue_orphans`](Ext4::continue_orphans) goes on.
     pub(crate) async fn finish_orphan(&self, number: u32, now: Time) -> Result<()> {
         {
             let mut state = self.core.state.lock().await;
@@ -158,10 +159,14 @@ impl<D: BlockDevice> Ext4<D> {
         Ok(())
     }
 
-    /// Deletes an inode that has lost its last name, unless it is held. The operation that removed
-    /// the name has succeeded, so it does not fail if the deletion does, which is continued later.
+    /// Deletes an inode that has lost its last name, unless it is held: then the last release does
+    /// that. The operation that removed the name has succeeded, so it does not fail if the deletion
+    /// does, which is continued later.
     pub(crate) async fn delete_unnamed(&self, number: u32, now: Time) {
-        let _ = self.finish_orphan(number, now).await;
+        let is_held = self.core.state.lock().await.held.contains_key(&number);
+        if !is_held {
+            let _ = self.finish_orphan(number, now).await;
+        }
     }
 
     /// Continues what [`finish_orphan`](Ext4::finish_orphan) and truncations have not finished, for
@@ -210,16 +215,16 @@ impl<D: BlockDevice> Ext4<D> {
     ) -> Result<Progress> {
         let mut inode = Inode::load_any(&change, number).await?;
         let unnamed = inode.links() == 0;
-        {
+        let stays = {
             let mut state = self.core.state.lock().await;
-            let listed = state.orphans.contains_key(&number);
-            if !listed || (unnamed && state.held.contains_key(&number)) {
+            if !state.orphans.contains_key(&number) {
                 state.unfinished.remove(&number);
                 return Ok(Progress::Finished);
             }
-        }
-        let progress = shrink(&mut change, &mut inode, unnamed).await?;
-        if progress == Progress::Finished {
+            unnamed && state.held.contains_key(&number)
+        };
+        let progress = shrink(&mut change, &mut inode, unnamed && !stays).await?;
+        if progress == Progress::Finished && !stays {
             remove(&mut change, &mut inode).await?;
             if unnamed {
                 delete(&mut change, &mut inode, now).await?;
@@ -227,6 +232,9 @@ impl<D: BlockDevice> Ext4<D> {
         }
         inode.store(&mut change).await?;
         change.publish().await?;
+        if progress == Progress::Finished && stays {
+            self.core.state.lock().await.has_shortened(number);
+        }
         Ok(progress)
     }
 
@@ -240,8 +248,12 @@ impl<D: BlockDevice> Ext4<D> {
         loop {
             let change = self.change().await?;
             let inode = Inode::load(&change, number).await?;
-            let listed = self.core.state.lock().await.orphans.contains_key(&number);
-            if inode.links() == 0 || !listed {
+            let is_cut = {
+                let state = self.core.state.lock().await;
+                let is_due = inode.links() > 0 || state.unfinished.contains_key(&number);
+                is_due && state.orphans.contains_key(&number)
+            };
+            if !is_cut {
                 return Ok((change, inode));
             }
             drop(change);
