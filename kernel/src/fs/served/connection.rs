@@ -29,8 +29,9 @@ use crate::sched::{WaitQueue, Waiter};
 
 /// Memory that is charged for a connection.
 const CONNECTION_BYTES: u64 = size_of::<Connection>() as u64 + 64;
-/// Requests that are freed in one portion.
-const PORTION_REQUESTS: usize = 32;
+/// Requests that are freed in one portion. One with a name, and room for a node, takes some 1,700
+/// instructions.
+const PORTION_REQUESTS: usize = 16;
 /// The priority of messages about nodes that are not used any more.
 const FORGET_PRIORITY: Priority = Priority::DEFAULT;
 

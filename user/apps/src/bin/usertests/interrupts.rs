@@ -303,7 +303,7 @@ async fn busy_cpu_takes_the_result() -> Outcome {
         let ran = spin_until(LONG, || over.load(Relaxed) == 1);
         let is_alone = polls.load(Relaxed) == begun;
         is_over.store(1, Relaxed);
-        check!(!is_alone, "the other virtual CPU does nothing");
+        check!(ran || !is_alone, "the other virtual CPU does nothing");
         late += u64::from(!ran);
         until("all have ended", || Ok(left.load(Relaxed) == 0)).await?;
     }
