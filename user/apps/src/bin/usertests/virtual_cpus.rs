@@ -460,13 +460,18 @@ async fn one_that_leaves_attempts_queued_calls() -> Outcome {
     };
     task::spawn(queued, Priority::DEFAULT);
     let begin = Instant::now();
-    // In this poll, so that it is the other worker that takes the coroutine.
+    // In this poll, so that it is the other worker that takes the coroutine: on one hart after a
+    // yield, on several because the stays in user mode are long.
     while is_over.load(Relaxed) == 0 {
         let step = has_begun.load(Relaxed);
         check!(
             begin.elapsed() < PATIENCE / 6,
             "the call is not attempted again ({step} has begun)"
         );
+        let turn = Instant::now();
+        while is_over.load(Relaxed) == 0 && turn.elapsed() < Duration::from_millis(5) {
+            core::hint::spin_loop();
+        }
         raw::call(SCHED_YIELD, [])?;
     }
     Ok(())
